@@ -18,8 +18,9 @@ sys.argv[0] = "/usr/bin/aks-flex-node"
 
 from aks_flex_node.agent.config.base_model import replace  # noqa: E402 - the machine's own agent, found as above
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource  # noqa: E402
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
+from aks_flex_node.agent.daemon.controller import Controller  # noqa: E402
 from aks_flex_node.agent.daemon.session import StopRequest, open_session  # noqa: E402
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier  # noqa: E402
 from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
 
 if TYPE_CHECKING:

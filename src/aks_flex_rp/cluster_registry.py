@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
+    from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.controller import ClusterController
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.join_state import ClusterAccess
@@ -133,6 +134,10 @@ class ClusterRegistry:
         if self._clusters.get(key) == cluster:
             self._infos[key] = info
         return info
+
+    def client(self, key: str) -> KubeClient:
+        """Returns the client of a cluster. Raises ClusterError if the service is not connected to it."""
+        return self._controller(key).client
 
     async def is_there(self, key: str) -> bool:
         return await self._store.cluster(key) is not None

@@ -18,7 +18,7 @@ from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_cont
 from aks_flex_rp.delivery.config_url import earlier_seal_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.raw_database import schema_version
-from aks_flex_rp.store import enrolments, migrations, pools, sql
+from aks_flex_rp.store import enrolments, migrations, pools, rollout_rows, rollouts, sql
 from aks_flex_rp.store.record_authenticator import (
     enrolment_row,
     identity_owner_row,
@@ -186,6 +186,49 @@ POOL_TABLES = (
     ),
 )
 
+ROLLOUT_TABLES = (
+    SignedTable(
+        "roll-outs",
+        rollouts.SELECT_ALL,
+        "UPDATE rollouts SET code = $5 WHERE cluster = $1 AND pool = $2 AND key = $3 AND code = $4",
+        None,
+        3,
+        None,
+        9,
+        rollout_rows.rollout_row,
+        frozenset({"roll-out"}),
+        "UPDATE rollouts SET version = $5, code = $6 WHERE cluster = $1 AND pool = $2 AND key = $3 AND code = $4",
+        ("", "", ""),
+    ),
+    SignedTable(
+        "nodes of roll-outs",
+        rollouts.SELECT_ALL_NODES,
+        "UPDATE rollout_nodes SET code = $6 WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
+        " AND code = $5",
+        None,
+        4,
+        None,
+        None,
+        rollout_rows.node_row,
+        frozenset({"roll-out node"}),
+        "UPDATE rollout_nodes SET code = $6 WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
+        " AND code = $5",
+        ("", "", 0, ""),
+    ),
+    SignedTable(
+        "versions of pools",
+        rollouts.SELECT_ALL_VERSIONS,
+        "UPDATE pool_versions SET code = $4 WHERE cluster = $1 AND pool = $2 AND code = $3",
+        None,
+        2,
+        None,
+        4,
+        rollout_rows.versions_row,
+        frozenset({"versions of a pool"}),
+        "UPDATE pool_versions SET version = $4, code = $5 WHERE cluster = $1 AND pool = $2 AND code = $3",
+    ),
+)
+
 
 @dataclass
 class RotationResult:
@@ -198,7 +241,9 @@ async def _stored(database: Database) -> tuple[tuple[SealedColumn, ...], tuple[S
     version = await schema_version(database)
     if migrations.opens_upgrade(version):
         return (*SEALED_COLUMNS, *UNSIGNED_COLUMNS), ()
-    return SEALED_COLUMNS, (*SIGNED_TABLES, *(POOL_TABLES if version >= migrations.POOLS_VERSION else ()))
+    more = (*(POOL_TABLES if version >= migrations.POOLS_VERSION else ()),)
+    more += ROLLOUT_TABLES if version >= migrations.ROLLOUTS_VERSION else ()
+    return SEALED_COLUMNS, (*SIGNED_TABLES, *more)
 
 
 async def count_by_key(database: Database) -> Counter[str]:

@@ -191,6 +191,7 @@ def newest_schema_version() -> int:
 COPIED_TABLES = (
     *("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners"),
     *("pools", "pool_revisions", "enrolments", "enrolled_machines"),
+    *("rollouts", "rollout_nodes", "rollout_signals", "pool_versions"),
 )
 ROWS_PER_COPY = 1000
 BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.key_rotation import POOL_TABLES, SIGNED_TABLES, read_rows
-from aks_flex_rp.store import enrolments, pools, rows, sql
+from aks_flex_rp.key_rotation import POOL_TABLES, ROLLOUT_TABLES, SIGNED_TABLES, read_rows
+from aks_flex_rp.store import enrolments, pools, rollout_rows, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
 
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
-TABLES = (*SIGNED_TABLES, *POOL_TABLES)
+TABLES = (*SIGNED_TABLES, *POOL_TABLES, *ROLLOUT_TABLES)
 COLUMNS = {
     "cluster": "key, id, facts, connection, version, code",
     "pool": pools.POOL_COLUMNS,
     "pool revision": pools.REVISION_COLUMNS,
     "enrolment": enrolments.ENROLMENT_COLUMNS,
     "enrolled machine": enrolments.MACHINE_COLUMNS,
+    "roll-out": rollout_rows.ROLLOUT_COLUMNS,
+    "roll-out node": rollout_rows.NODE_COLUMNS,
+    "versions of a pool": rollout_rows.VERSIONS_COLUMNS,
 }
 TYPES: dict[str, tuple[type, ...]] = {
     "node": (str, str, str, int, str, str, str, bytes, str, str, str, float, int),
@@ -38,6 +41,9 @@ TYPES: dict[str, tuple[type, ...]] = {
     "pool revision": (str, str, int, float, str, str, str, str, float),
     "enrolment": (str, str, str, str, int, str, float, int),
     "enrolled machine": (str, str, str, str, str, str, str, str, int),
+    "roll-out": (str, str, str, int, str, int, int, str, float, int),
+    "roll-out node": (str, str, int, str, int, int, str, float, str, str),
+    "versions of a pool": (str, str, str, float, int),
 }
 
 

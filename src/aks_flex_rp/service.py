@@ -58,6 +58,10 @@ from aks_flex_rp.nodes.reports import StatusReports
 from aks_flex_rp.notify.notifier import Notifier
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.view import SILENT_AFTER
+from aks_flex_rp.rollouts.commands import RolloutCommands
+from aks_flex_rp.rollouts.controller import RolloutController, run_controller
+from aks_flex_rp.rollouts.gate_runner import GateRunner
+from aks_flex_rp.rollouts.rollout_actions import RolloutActions
 from aks_flex_rp.settings import AzureSettings
 from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
@@ -226,6 +231,7 @@ class Service:
         authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         commands = NodeCommands(context, notices, poll_cache.last_seen)
+        gates = GateRunner(settings.rollouts, self._client)
         arm = ArmRoutes(
             authorizer,
             commands,
@@ -234,7 +240,9 @@ class Service:
             reporting,
             metrics,
             EnrolmentCommands(context, settings.origin, lambda: self.tls.pin),
+            RolloutCommands(context, settings.rollouts, gates),
         )
+        self.rollouts = RolloutController(context, RolloutActions(commands, gates), metrics.rollout_seconds.observe)
         metrics_access = MetricsAccess(settings.metrics_token_file)
         own = ServiceRoutes(
             authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
@@ -265,7 +273,10 @@ class Service:
         chores = [run_periodically(each.name, each.once, each.seconds) for each in self._notifying.tasks()]
         self._tasks = [
             asyncio.create_task(each)
-            for each in (self.tls.run(), sweeping, self._repair_periodically(), measuring, *chores)
+            for each in (
+                *(self.tls.run(), sweeping, self._repair_periodically(), measuring),
+                *(run_controller(self.rollouts), *chores),
+            )
         ]
         self._running = True
 
@@ -283,6 +294,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._notifying.stop()
+        await self.rollouts.stop()
         await self.clusters.stop()
         await self.poll_cache.stop()
         await self.store.stop()
@@ -301,6 +313,10 @@ class Service:
             ),
             shared_addresses=self.settings.nodes.shared_addresses,
         )
+
+    def _client(self, cluster: str) -> KubeClient:
+        """Returns the client of a cluster, for the Jobs of gates."""
+        return self.clusters.client(cluster)
 
     def _delivery(self) -> BundleDelivery:
         settings = self.settings.delivery

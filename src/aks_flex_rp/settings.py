@@ -24,6 +24,7 @@ from aks_flex_rp.auth.auth_settings import (
 )
 from aks_flex_rp.connection_settings import ConnectionSettings
 from aks_flex_rp.notify.notification_settings import NotificationSettings
+from aks_flex_rp.rollout_settings import RolloutSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -222,6 +223,7 @@ class ServiceSettings(SettingsModel):
     notifications: NotificationSettings = Field(
         default_factory=NotificationSettings, description="Webhook notifications of node events."
     )
+    rollouts: RolloutSettings = Field(default_factory=RolloutSettings, description="Gates of roll-outs.")
     audit_days: Annotated[int, Field(ge=1, le=36500)] = Field(
         default=365, description="Retention of audit events, in days."
     )

@@ -14,6 +14,8 @@ NODE_KEY_COPY = f"{STATE_DIR}/node-key.copy.json"  # in case the other file gets
 CONFIG_VERSION_FILE = f"{STATE_DIR}/config-version.txt"
 CONFIG_URL_DIGEST = f"{STATE_DIR}/config-url.sha256"
 NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not yet in effect
+STAGING_CONFIG = f"{STATE_DIR}/staging-config.json"  # the next configuration of the provider, only to be downloaded
+STAGING_RESULT = f"{STATE_DIR}/staging-result.json"  # the result of the last job that downloads it
 # File names stay as earlier versions wrote them, so that an upgraded node keeps its state.
 UPDATE_JOURNAL = f"{STATE_DIR}/update.json"  # the journal of the update in progress
 JOB_RESULT = f"{STATE_DIR}/work.json"  # the result of the last job
@@ -41,6 +43,8 @@ STATE_FILES = (
     CONFIG_VERSION_FILE,
     CONFIG_URL_DIGEST,
     NEXT_CONFIG,
+    STAGING_CONFIG,
+    STAGING_RESULT,
     UPDATE_JOURNAL,
     JOB_RESULT,
     FAILED_CONFIG,
@@ -53,6 +57,7 @@ STATE_FILES = (
 # Readable by everyone, unlike the state directory. In memory, because the daemon writes it every minute.
 PUBLIC_STATUS_DIR = "/run/aks-flex-node"
 PUBLIC_STATUS = f"{PUBLIC_STATUS_DIR}/status.json"
+STAGE_UNIT = "aks-flex-node-stage.service"  # of the staging job: a long download must not delay other jobs
 # Completes an unbootstrap that is interrupted after it has removed the daemon. It is removed last.
 COMPLETION_UNIT = "/etc/systemd/system/aks-flex-node-unbootstrap.service"
 COMPLETION_LINK = "/etc/systemd/system/multi-user.target.wants/aks-flex-node-unbootstrap.service"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import certificates, event_log, self_update
+from aks_flex_node.agent import certificates, event_log, self_update, staging_config
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
@@ -15,7 +15,7 @@ from aks_flex_node.agent.drift.detection import blocked_services
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
-from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
+from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STAGING_RESULT, state_file
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
@@ -132,6 +133,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "lastPoll": known.last_answer,
         "configVersion": versions.current,
         "pending": _pending_update(pending, outcome, failed, known.unapplied) if pending else None,
+        "staging": _staging(host, engine.config),
         "credentials": known.credentials_problem or None,
         "lastJob": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
@@ -159,6 +161,16 @@ def _pending_update(
     if unapplied.get("version") == version:  # another job has run since
         return {"configVersion": version, "reason": unapplied["reason"], "message": unapplied["message"]}
     return {"configVersion": version, "reason": "InProgress", "message": "Applying the configuration."}
+
+
+def _staging(host: Host, config: NodeConfig) -> dict[str, Any] | None:
+    """Returns the next configuration of the provider and whether its artifacts are on this machine, or None."""
+    found, last = staging_config.read_status(host, config), job_result.read_result(host, STAGING_RESULT)
+    if not found.pool_revision:
+        return None
+    is_last = last is not None and last.version == found.identity and not last.is_done
+    message = last.message if last and is_last and not found.is_complete else ""
+    return {"poolRevision": found.pool_revision, "staged": found.is_complete, "message": message}
 
 
 def node_name(engine: Engine) -> str:

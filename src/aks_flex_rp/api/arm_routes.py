@@ -15,6 +15,7 @@ from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.api.authorized_request import AuthorizedRequest, next_link
 from aks_flex_rp.api.enrolment_routes import EnrolmentRoutes
 from aks_flex_rp.api.pool_routes import PoolRoutes, pool_operations
+from aks_flex_rp.api.rollout_routes import RolloutRoutes
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.nodes.reports import StatusReports
+    from aks_flex_rp.rollouts.commands import RolloutCommands
 
 log = logging.getLogger("aks_flex_rp.requests")
 
@@ -48,6 +50,7 @@ class ArmRoutes:
     reports: StatusReports
     metrics: Metrics
     enrolments: EnrolmentCommands
+    rollouts: RolloutCommands
 
     async def __call__(self, incoming: Incoming) -> Response:
         """Handles one request. Every response, errors included, has ARM's format and a request ID."""
@@ -106,6 +109,7 @@ class ArmRoutes:
             Operation.REVOKE_KEY: self._revoke_key,
             **PoolRoutes(self.commands).operations,
             **EnrolmentRoutes(self.enrolments, PoolRoutes(self.commands).commands).operations,
+            **RolloutRoutes(self.rollouts, PoolRoutes(self.commands)).operations,
         }
         return await doing[operation](request)
 

@@ -30,10 +30,10 @@ WRITE_OPERATIONS = frozenset(
         *(Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS),
         *(Operation.ROTATE_KEY, Operation.REVOKE_KEY),
         *(Operation.WRITE_POOL, Operation.DELETE_POOL, Operation.APPLY_POOL),
-        *(Operation.WRITE_ENROLMENT, Operation.RELEASE),
+        *(Operation.WRITE_ENROLMENT, Operation.RELEASE, Operation.WRITE_ROLLOUT),
     }
 )
-OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL})
+OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL, Operation.WRITE_ROLLOUT})
 BLOCKED_OPERATIONS = frozenset({Operation.REGENERATE_TOKEN, Operation.LIST_CREDENTIALS, Operation.ROTATE_KEY})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
@@ -48,7 +48,10 @@ _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P
 _POOLS = re.compile(
     r"(?P<cluster>/.*?)/flexnodepools"
     r"(?:/(?P<pool>[^/]+)(?:/(?:(?P<action>apply)|(?P<revisions>revisions)(?:/(?P<number>[0-9]{1,15}))?"
-    r"|(?P<enrolments>enrolments)(?:/(?P<enrolment>[a-z0-9]{1,32})(?:/(?P<part>revoke|listmachines|approve|reject))?)?))?)?/?",
+    r"|(?P<enrolments>enrolments)(?:/(?P<enrolment>[a-z0-9]{1,32})(?:/(?P<part>revoke|listmachines|approve|reject))?)?"
+    r"|(?P<allow>allowrevision)"
+    r"|(?P<rollouts>rollouts)(?:/(?P<rollout>[A-Za-z0-9-]{1,64})"
+    r"(?:/(?P<order>pause|resume|abort|reverse|approve|listnodes))?)?))?)?/?",
     re.IGNORECASE,
 )
 _POOL = re.compile(r"[a-z][a-z0-9]{0,11}", re.IGNORECASE)
@@ -64,12 +67,15 @@ class PoolTarget:
     revision: int | None = None
     enrolments: bool = False
     enrolment: str = ""
-    part: str = ""  # of an enrolment: its machines, or an action
+    part: str = ""  # of an enrolment or roll-out: its machines or nodes, or an action
+    rollouts: bool = False
+    rollout: str = ""
 
     @property
     def path(self) -> str:
         """Returns the part of the ID below the pools."""
-        below = filter(None, (self.name, "enrolments" if self.enrolments else "", self.enrolment))
+        enrolments = ("enrolments" if self.enrolments else "", self.enrolment)
+        below = filter(None, (self.name, *enrolments, "rollouts" if self.rollouts else "", self.rollout))
         return "/".join(below)
 
 
@@ -117,8 +123,10 @@ def _pool_target(found: re.Match[str]) -> ArmTarget:
         message = f"'{name[:80]}' is not a valid pool name. Use a letter, then up to 11 lowercase letters and digits."
         raise errors.ArmError(400, "InvalidResourceName", message, "poolName")
     number = int(found["number"]) if found["number"] else None
-    action = Operation.APPLY_POOL if found["action"] else None
-    below = (bool(found["enrolments"]), (found["enrolment"] or "").lower(), (found["part"] or "").lower())
+    action = Operation.APPLY_POOL if found["action"] else Operation.WRITE_ROLLOUT if found["allow"] else None
+    part = (found["part"] or found["order"] or "").lower()
+    enrolment, rollout = (found["enrolment"] or "").lower(), (found["rollout"] or "").lower()
+    below = (bool(found["enrolments"]), enrolment, part, bool(found["rollouts"]), rollout)
     return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number, *below))
 
 
@@ -252,6 +260,8 @@ POOL_ACTIONS: dict[str, str] = {
     Operation.APPLY_POOL: "apply/action",
     Operation.READ_ENROLMENT: "enrolments/read",
     Operation.WRITE_ENROLMENT: "enrolments/write",
+    Operation.READ_ROLLOUT: "rollouts/read",
+    Operation.WRITE_ROLLOUT: "rollouts/write",
 }
 
 

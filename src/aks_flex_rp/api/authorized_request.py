@@ -34,7 +34,10 @@ class AuthorizedRequest:
     def preconditions(self) -> Preconditions:
         headers = self.http_request.headers
         return Preconditions(
-            headers.get("if-match", ""), headers.get("if-none-match", ""), self.flag("allowDowngrade")
+            headers.get("if-match", ""),
+            headers.get("if-none-match", ""),
+            self.flag("allowDowngrade"),
+            self.flag("overrideRollout"),
         )
 
     @property

@@ -103,6 +103,12 @@ class Metrics:
             "refused",
             "unverifiable",
         )
+        self.rollout_seconds = Histogram(
+            "aks_flex_rp_rollout_step_seconds",
+            "Duration of the steps of all roll-outs in seconds.",
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",

@@ -12,7 +12,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.pool_apply import PoolApply
+from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.resource.pool_view import pool_resource, revision_resource
@@ -26,6 +26,21 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import PoolTarget
     from aks_flex_rp.api.authorized_request import AuthorizedRequest
     from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.store.pool_model import Pool
+
+
+LIST_NODES = "listnodes"
+
+
+def rollout_operations(target: PoolTarget) -> dict[str, Operation]:
+    """Returns the operations of a path by method."""
+    if not target.rollout:
+        return {"GET": Operation.READ_ROLLOUT}
+    if target.part == LIST_NODES:
+        return {"POST": Operation.READ_ROLLOUT}
+    if target.part:
+        return {"POST": Operation.WRITE_ROLLOUT}
+    return {"GET": Operation.READ_ROLLOUT, "PUT": Operation.WRITE_ROLLOUT, "DELETE": Operation.WRITE_ROLLOUT}
 
 
 def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, Operation]:
@@ -34,6 +49,8 @@ def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, O
         return {"POST": action}
     if target.enrolments:
         return enrolment_operations(target)
+    if target.rollouts:
+        return rollout_operations(target)
     if not target.name or target.revisions:
         return {"GET": Operation.READ_POOL}
     return {"GET": Operation.READ_POOL, "PUT": Operation.WRITE_POOL, "DELETE": Operation.DELETE_POOL}
@@ -66,8 +83,13 @@ class PoolRoutes:
             return http_messages.json_response(200, revision_resource(revision, request.cluster.id))
         if target.revisions:
             return await self._list_revisions(request)
-        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
-        return http_messages.json_response(200, shown, {"ETag": pool.etag})
+        return http_messages.json_response(200, await self.shown(request, pool), {"ETag": pool.etag})
+
+    async def shown(self, request: AuthorizedRequest, pool: Pool) -> dict[str, Any]:
+        store = self.nodes.context.store
+        active = await store.active_rollout(pool.cluster, pool.key)
+        counts, versions = await self.commands.counts(pool), await store.pool_versions(pool)
+        return pool_resource(pool, request.cluster.id, counts, versions, active.key if active else "")
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         query = _page_query(request)
@@ -90,7 +112,7 @@ class PoolRoutes:
         pool, created = await self.commands.put(
             request.cluster, request.pool.name, body, request.preconditions, request.request
         )
-        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
+        shown = await self.shown(request, pool)
         return http_messages.json_response(201 if created else 200, shown, {"ETag": pool.etag})
 
     async def _delete(self, request: AuthorizedRequest) -> Response:
@@ -104,7 +126,7 @@ class PoolRoutes:
         pool = await self.commands.get(request.cluster, request.pool.name)
         template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
         result = await PoolApply(self.nodes).apply(
-            request.cluster, pool, template, asked.names, request.request, allow_downgrade=asked.allow_downgrade
+            request.cluster, pool, template, asked.names, request.request, asked.options(request.request.caller.name)
         )
         refused = [
             {"name": name, **error.document()} for name, error in sorted(result.refused, key=lambda each: each[0])
@@ -123,6 +145,10 @@ class ApplyRequest:
     revision: int | None  # the newest if None
     names: list[str] | None  # of nodes; all nodes of the pool if None
     allow_downgrade: bool
+    override_rollout: bool = False
+
+    def options(self, caller: str) -> ApplyOptions:
+        return ApplyOptions(self.allow_downgrade, caller if self.override_rollout else "")
 
 
 def _apply_request(body: dict[str, Any]) -> ApplyRequest:
@@ -130,7 +156,7 @@ def _apply_request(body: dict[str, Any]) -> ApplyRequest:
     problems = [
         Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
         for name in body
-        if name not in {"revision", "nodeNames", "allowDowngrade"}
+        if name not in {"revision", "nodeNames", "allowDowngrade", "overrideRollout"}
     ]
     if number is not None and (type(number) is not int or not 0 < number < ALL_REVISIONS):
         problems.append(Problem("revision", "The value must be the number of a revision."))
@@ -138,9 +164,14 @@ def _apply_request(body: dict[str, Any]) -> ApplyRequest:
         problems.append(Problem("nodeNames", "The value must be a list of names of nodes."))
     if not isinstance(downgrade, bool):
         problems.append(Problem("allowDowngrade", "The value must be true or false."))
+    override = body.get("overrideRollout", False)
+    if not isinstance(override, bool):
+        problems.append(Problem("overrideRollout", "The value must be true or false."))
+    elif override and (not isinstance(names, list) or len(names) != 1):
+        problems.append(Problem("overrideRollout", "Only one node can be taken out of a roll-out. Name it."))
     if problems:
         raise errors.invalid_request(problems)
-    return ApplyRequest(number, names, downgrade)
+    return ApplyRequest(number, names, downgrade, override)
 
 
 def _page_query(request: AuthorizedRequest) -> queries.ListQuery:

@@ -42,6 +42,8 @@ class Operation(TextEnum):
     READ_ENROLMENT = "readEnrolment"
     WRITE_ENROLMENT = "writeEnrolment"  # create and revoke, approve and reject machines
     RELEASE = "release"  # a node for re-imaging
+    READ_ROLLOUT = "readRollout"
+    WRITE_ROLLOUT = "writeRollout"  # create, pause, resume, abort, reverse, approve and delete; allow a revision
     WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
@@ -50,7 +52,10 @@ PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.CONTRIBUTOR: frozenset(Operation)
     - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED, Operation.ROTATE_KEY},
     Role.READER: frozenset(
-        {Operation.READ, Operation.LIST, Operation.AUDIT, Operation.READ_POOL, Operation.READ_ENROLMENT}
+        {
+            *(Operation.READ, Operation.LIST, Operation.AUDIT),
+            *(Operation.READ_POOL, Operation.READ_ENROLMENT, Operation.READ_ROLLOUT),
+        }
     ),
 }
 NODE_OPERATIONS = frozenset(

@@ -180,6 +180,15 @@ class KubeClient:
             data = await _in_time(_read(answer, MAX_ANSWER_BYTES), left)
             return _document(answer, data)
 
+    async def text(self, path: str, **parameters: str) -> str:
+        """Returns a text, such as the log of a pod."""
+        answer = await self._sent("GET", path, params=parameters, headers={"Accept": "*/*"})
+        async with _finished(answer):
+            data = await _in_time(_read(answer, MAX_LINE_BYTES), REQUEST_SECONDS)
+            if answer.status_code != 200:
+                _document(answer, data)
+            return data.decode(errors="replace")
+
     async def watch(self, path: str, version: str, **parameters: str) -> AsyncGenerator[tuple[str, KubeObject], None]:
         """Yields the changes after `version` as (ADDED | MODIFIED | DELETED | BOOKMARK, object), until the server
         ends it.

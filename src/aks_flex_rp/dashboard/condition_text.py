@@ -31,7 +31,8 @@ class Explanation:
 PASSING = frozenset(
     {"InProgress", "Pending", "Paused", "MaintenanceWindowClosed"}
 )  # not a failure: it will be applied
-BY_OUTCOME = frozenset({"ConfigApplied", "UpgradeFailed", "VpnRenewalFailed"})  # their reasons are error names
+# Their reasons are error names.
+BY_OUTCOME = frozenset({"ConfigApplied", "UpgradeFailed", "StagingFailed", "VpnRenewalFailed"})
 NAMES = load_status_names()
 ERRORS = load_catalog("aks_flex_node")
 HEALTHY = {name: entry.healthy for name, entry in load_conditions().items()}

@@ -149,6 +149,7 @@ _TRANSITIONS = {
     ("CertificateExpiring", "True"): "Certificate not renewed",
     ("AgentUpdateFailed", "True"): "Self-update failed and was rolled back",
     ("CredentialsRejected", "True"): "New secret rejected",
+    ("StagingFailed", "True"): "Next revision not downloaded",
     ("VpnRenewalFailed", "True"): "VPN certificate not renewed",
 }
 

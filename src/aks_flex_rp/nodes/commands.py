@@ -24,6 +24,7 @@ from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.pool_templates import PoolTemplates, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
+from aks_flex_rp.nodes.rollout_guard import RolloutGuard
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -96,6 +97,7 @@ class WriteOptions:
     newest: int = 0  # the highest version of a deleted node with this name
     replacing: bool = False  # the config URL may be used to move the node to another machine
     enrolling: EnrollingClient | None = None  # gets the bundle instead of a config URL
+    override: str = ""  # who takes the node out of the roll-out of its pool
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,14 @@ class NodeCommands:
             template = await PoolTemplates(self.context.store).for_node(cluster, body, node)
             desired = self._validate(cluster, name, body, node, preconditions, template)
             await WriteChecks(self.context).check(cluster, name, desired, node, request)
+            if not preconditions.override_rollout:
+                await RolloutGuard(self.context.store).check_node(name, desired, node)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             look, conflict = url or conflict, True
             newest = await self._last_version(cluster, name) if node is None and look else 0
-            options = WriteOptions(url=url, newest=newest, enrolling=enrolling)
+            override = request.caller.name if preconditions.override_rollout else ""
+            options = WriteOptions(url=url, newest=newest, enrolling=enrolling, override=override)
             return await self._write(cluster, name, desired, node, request, options=options)
 
         written = await self._update(cluster, name, write)
@@ -294,6 +299,7 @@ class NodeCommands:
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url and not options.enrolling}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
+        detail |= {"overridesRollout": True} if options.override else {}
         changes = property_changes(before.effective if before else {}, node.effective)
         event = request.event(
             now,
@@ -304,7 +310,9 @@ class NodeCommands:
             secretWritten=desired.secret is not None,
         )
         try:
-            await context.store.put_node(node, before.etag if before else None, [event], retire=True)
+            await context.store.put_node(
+                node, before.etag if before else None, [event], retire=True, override=options.override
+            )
         except Conflict:
             if token:
                 await context.clusters.revoke(cluster.id.key, token.id)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
+    from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.node_controller import NodeMachine
     from aks_flex_rp.crypto.encryption import Sealer
@@ -78,6 +79,10 @@ class RunningClusterOperations(ClusterOperations, Protocol):
 
     @property
     def count(self) -> int: ...
+
+    def client(self, key: str) -> KubeClient:
+        """Returns the client of a cluster. Raises ClusterError if the service is not connected to it."""
+        ...
 
     async def start(self) -> None: ...
 

@@ -16,6 +16,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
+from aks_flex_rp.nodes.rollout_guard import RolloutGuard, find_bar, revision_barred
 from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.validation import stay_in_pool
@@ -30,9 +31,25 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
+    from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions, StoredRollout
 
 AT_ONCE = 200  # nodes per batch; a larger one would delay polls
 MAX_KNOWN = 1000  # desired states that are remembered
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    """How nodes are brought to a revision."""
+
+    allow_downgrade: bool = False
+    override: str = ""  # who takes the node out of the roll-out of its pool
+    rollout: StoredRollout | None = None  # that has decided it
+    state: str = ""  # that the nodes have in the roll-out
+    reverses: bool = False  # brings nodes back, also to a revision that is barred
+
+    @property
+    def decided(self) -> tuple[int, str] | None:
+        return (self.rollout.number, self.state) if self.rollout else None
 
 
 @dataclass
@@ -65,14 +82,15 @@ class PoolApply:
         template: PoolTemplate,
         names: Sequence[str] | None,
         request: RequestContext,
-        *,
-        allow_downgrade: bool = False,
+        options: ApplyOptions | None = None,
     ) -> ApplyResult:
         """Applies the template to the named nodes, or to all nodes of the pool if `names` is None."""
+        options = options or ApplyOptions()
         check_may_apply(pool, template, request)
+        bars = await self._check_rollouts(pool, template, names, options)
         result = ApplyResult(template.revision)
         builder = NodeBuilder(self.context, cluster, request.caller)
-        step = _NodeApply(self.commands, cluster, template, request, result, allow_downgrade, builder)
+        step = _NodeApply(self.commands, cluster, template, request, result, options, builder, bars)
         writing: asyncio.Future[list[None]] | None = None
         async for batch in self._batches(cluster, pool, names):
             after = asyncio.gather(*(step.apply(name, node) for name, node in batch))
@@ -81,6 +99,10 @@ class PoolApply:
             writing = after
         if writing:
             await writing
+        if options.rollout:
+            return result
+        if names is None:
+            await self._set_stable(pool, template.revision)
         counts = {"applied": len(result.applied), "refused": len(result.refused)}
         event = request.event(
             self.context.now(),
@@ -91,6 +113,31 @@ class PoolApply:
         )
         await self.context.store.record(event)
         return result
+
+    async def _check_rollouts(
+        self, pool: Pool, template: PoolTemplate, names: Sequence[str] | None, options: ApplyOptions
+    ) -> tuple[BarredRevision, ...]:
+        """Returns the bars that each node is compared with. Raises ArmError if a roll-out forbids to apply."""
+        if options.override or options.reverses:
+            return ()
+        guard = RolloutGuard(self.context.store)
+        bars = await guard.bars(pool)
+        if bar := find_bar(bars, template.template):
+            raise revision_barred(pool.key, bar)
+        if options.rollout is None:
+            await guard.check_apply(pool, names)
+        return bars
+
+    async def _set_stable(self, pool: Pool, revision: int) -> None:
+        """New nodes start on the revision that all nodes were given last."""
+
+        async def write(found: PoolVersions | None) -> None:
+            if found and found.stable and found.stable != revision:
+                await self.context.store.put_pool_versions(replace(found, stable=revision))
+
+        await retry_on_conflict(
+            lambda: self.context.store.pool_versions(pool), write, lambda: errors.concurrent_changes(pool.key)
+        )
 
     async def _batches(
         self, cluster: ClusterInfo, pool: Pool, names: Sequence[str] | None
@@ -115,8 +162,9 @@ class _NodeApply:
     template: PoolTemplate
     request: RequestContext
     result: ApplyResult
-    allow_downgrade: bool
+    options: ApplyOptions
     builder: NodeBuilder
+    bars: tuple[BarredRevision, ...] = ()
     # Nodes with the same own properties and state have the same desired state, which is validated once.
     known: dict[object, DesiredNode | ArmError] = field(default_factory=dict)
 
@@ -146,6 +194,8 @@ class _NodeApply:
         if before.pool.revision == self.template.revision:
             return False
         desired = self._desired(before)
+        if bar := find_bar(self.bars, desired.membership.effective if desired.membership else {}):
+            raise revision_barred(pool, bar, before.name)
         await WriteChecks(context).check(self.cluster, before.name, desired, before, self.request)
         node = self._node(before, desired)
         event = self.request.event(
@@ -155,16 +205,19 @@ class _NodeApply:
             configVersion=str(node.version),
             poolName=pool,
             poolRevision=self.template.revision,
+            **({"rolloutName": self.options.rollout.key} if self.options.rollout else {}),
+            **({"overridesRollout": True} if self.options.override else {}),
             changed=property_changes(before.effective, node.effective),
         )
-        await context.store.put_node(node, before.etag, [event])
+        options = self.options
+        await context.store.put_node(node, before.etag, [event], decided=options.decided, override=options.override)
         if before.join.access and not node.join.access:
             await self.commands.withdraw(self.cluster, before, self.request)
         return True
 
     def _desired(self, before: Node) -> DesiredNode:
         context = validation_context(
-            self.commands.context, self.cluster, before, allow_downgrade=self.allow_downgrade
+            self.commands.context, self.cluster, before, allow_downgrade=self.options.allow_downgrade
         )
         versions = tuple((context.current_versions or {}).items())
         key = (json.dumps(before.properties), versions, context.stored_secret_client, context.exec_allowed)
@@ -182,7 +235,9 @@ class _NodeApply:
         desired = stay_in_pool(before.properties, self.template)
         problems = rules.check_rules(desired.properties, context)
         return (
-            errors.invalid_request(problems) if problems else replace(desired, allow_downgrade=self.allow_downgrade)
+            errors.invalid_request(problems)
+            if problems
+            else replace(desired, allow_downgrade=self.options.allow_downgrade)
         )
 
     def _node(self, before: Node, desired: DesiredNode) -> Node:
@@ -191,7 +246,8 @@ class _NodeApply:
         version = max(int(context.now()), before.version + 1)
         node = self.builder.build(before.name, desired, before, version, before.join)
         if node.config == before.config:
-            return replace(before, properties=node.properties, pool=node.pool, system=node.system)
+            etag = f'"{before.version}"'  # that of the configuration without a next one
+            return replace(before, properties=node.properties, pool=node.pool, system=node.system, etag=etag)
         if not before.join.is_joined and before.join.url_expires is not None and before.join.delivered is None:
             # The machine may already have fetched the configuration of the URL.
             return replace(node, join=node.join.with_delivered(before.version))

@@ -1,4 +1,4 @@
-"""Finds the template that a write of a node uses: the revision that the node is on, or the newest of its new pool."""
+"""Finds the template for a write of a node: of the revision that it is on, or of the stable one of its new pool."""
 
 from __future__ import annotations
 
@@ -40,8 +40,13 @@ class PoolTemplates:
         pool = await self.store.pool(cluster.id.key, name)
         if pool is None:
             raise errors.invalid_request([pool_missing(name)])
-        stays = before is not None and before.pool is not None and before.pool.name == pool.key
-        return await self.of_revision(pool, before.pool.revision if before and before.pool and stays else pool.number)
+        if before and before.pool and before.pool.name == pool.key:
+            return await self.of_revision(pool, before.pool.revision)
+        return await self.of_revision(pool, await self.stable_revision(pool))
+
+    async def stable_revision(self, pool: Pool) -> int:
+        """Returns the revision on which new nodes start: the newest, unless roll-outs bring nodes to it."""
+        return (await self.store.pool_versions(pool)).stable or pool.number
 
     async def of_revision(self, pool: Pool, number: int) -> PoolTemplate:
         """Returns the template of a revision. Raises ArmError if it does not exist."""

@@ -19,6 +19,7 @@ class Preconditions:
     if_match: str = ""
     if_none_match: str = ""
     allow_downgrade: bool = False  # older versions than the current ones are allowed
+    override_rollout: bool = False  # a person takes the node out of the roll-out of its pool
 
     def check(self, found: Node | Pool | None, name: str, kind: str = "flexNodeConfig") -> None:
         if found is not None and if_none_match_matches(self.if_none_match, found.etag):

@@ -37,6 +37,7 @@ SERVICE_CONDITIONS = frozenset({CONFLICT_CONDITION})  # set by the service, also
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
+REPLACED_WITH_CONDITIONS = frozenset({"stagedPoolRevision", "failedConfigVersion"})
 NOT_MERGED = {"conditions", "join_state", "join_failure", "remaining_resources"}
 
 
@@ -71,6 +72,8 @@ class StatusReport(WireModel):
     kubelet_version: ShortText | None = None
     drift_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     last_drift_detected: Timestamp | None = None
+    staged_pool_revision: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    failed_config_version: ConfigVersion | None = None
     remaining_resources: Annotated[list[ResourceId], Field(max_length=MOST_RESOURCES)] | None = None
 
     @property
@@ -89,7 +92,8 @@ def parse_report(document: dict[str, Any]) -> StatusReport:
 def merge_report(
     report: StatusReport, earlier: dict[str, Any], now: float, *, monitored: bool = True
 ) -> dict[str, Any]:
-    """Merges a report into the stored status. Omitted fields are kept, while conditions are replaced as a whole.
+    """Merges a report into the stored status. Omitted fields are kept, while conditions and the state of updates are
+    replaced as a whole.
 
     For a node that is not `monitored`, the service maintains the Ready condition, and only a newer one replaces it.
     """
@@ -100,6 +104,7 @@ def merge_report(
         own = SERVICE_CONDITIONS if monitored else {*SERVICE_CONDITIONS, "Ready"}
         known = {kind: each for kind, each in before.items() if kind in own}
         reported["conditions"] = [*{**known, **latest}.values()]
+        earlier = {key: value for key, value in earlier.items() if key not in REPLACED_WITH_CONDITIONS}
     return {**earlier, **reported}
 
 

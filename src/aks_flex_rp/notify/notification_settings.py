@@ -26,17 +26,25 @@ class NodeEventKind(TextEnum):
     DELETED = "deleted"
     HEARTBEAT_LOST = "heartbeat.lost"
     HEARTBEAT_RESTORED = "heartbeat.restored"
+    ROLLOUT_STARTED = "rollout.started"
+    ROLLOUT_WAVE_SUCCEEDED = "rollout.waveSucceeded"
+    ROLLOUT_GATE_STARTED = "rollout.gateStarted"
+    ROLLOUT_HALTED = "rollout.halted"
+    ROLLOUT_REVERSING = "rollout.reversing"
+    ROLLOUT_REVERSED = "rollout.reversed"
+    ROLLOUT_SUCCEEDED = "rollout.succeeded"
+    ROLLOUT_ABORTED = "rollout.aborted"
 
 
 def event_type(kind: NodeEventKind) -> str:
     """Returns the CloudEvents type. The version increases only with an incompatible change."""
-    return f"com.aks-flex-node.node.{kind}.v1"
+    return f"com.aks-flex-node.{kind if kind.startswith('rollout.') else f'node.{kind}'}.v1"
 
 
 MOST_WEBHOOKS = 16  # each one adds a row to every write of a node
 
 
-def _receiver(text: str) -> str:
+def receiver_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.username or parts.password or parts.fragment or not parts.hostname:
         raise PydanticCustomError("receiver", "must be a URL without user, password and fragment")
@@ -62,7 +70,7 @@ def _cluster(text: str) -> str:
 
 
 class WebhookSettings(SettingsModel):
-    url: Annotated[str, AfterValidator(_receiver)] = Field(
+    url: Annotated[str, AfterValidator(receiver_url)] = Field(
         description="URL of the receiver: https, or http on this machine. Redirects are not followed."
     )
     secret_file: Path = Field(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Count = Callable[[str, int], None]
     from collections.abc import Awaitable, Iterator
+    from pathlib import Path
 
     from aks_flex_rp.notify.notification_settings import NotificationSettings
     from aks_flex_rp.store.heartbeat import HeartbeatChange, HeartbeatProtocol
@@ -239,12 +240,18 @@ class Notifier:
 def check_webhook(webhook: Webhook) -> None:
     """Validates the files of a webhook before the first message."""
     webhook_client.read_secrets(webhook.secret_file)
-    if webhook.ca_file:
-        try:
-            ssl.create_default_context(cafile=webhook.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                "service-config-invalid",
-                f"The CA file {webhook.ca_file} of a webhook contains no readable certificates: {error.strerror}.",
-                "Correct the settings of the service, or the file.",
-            ) from error
+    check_ca_file(webhook.ca_file, "a webhook")
+
+
+def check_ca_file(ca_file: Path | None, of: str) -> None:
+    """Raises ConfigError if the file contains no certificates. `of` names its setting in the message."""
+    if ca_file is None:
+        return
+    try:
+        ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            "service-config-invalid",
+            f"The CA file {ca_file} of {of} contains no readable certificates: {error.strerror}.",
+            "Correct the settings of the service, or the file.",
+        ) from error

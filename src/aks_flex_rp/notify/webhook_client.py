@@ -104,7 +104,7 @@ class WebhookClient:
         except FlexError as error:
             return SendResult(SendStatus.FAILED, str(error))
         except (HTTPError, OSError) as error:
-            return SendResult(SendStatus.FAILED, _error_text(error))
+            return SendResult(SendStatus.FAILED, error_text(error))
         try:
             return classify_response(answer.status, answer.headers.get("Retry-After", ""))
         finally:
@@ -135,13 +135,13 @@ def classify_response(status: int, retry_after: str = "") -> SendResult:
     return SendResult(SendStatus.FAILED, why, min(wait, LONGEST_WAIT))
 
 
-def _error_text(error: Exception) -> str:
+def error_text(error: Exception, peer: str = "receiver") -> str:
     """Describes an error without the URL, which urllib3 would include."""
     if isinstance(error, SSLError):
-        return "TLS failed, or the certificate of the receiver cannot be verified."
+        return f"TLS failed, or the certificate of the {peer} cannot be verified."
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "The host name of the receiver cannot be resolved."
+        return f"The host name of the {peer} cannot be resolved."
     refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # a subclass of TimeoutError in urllib3
     if isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError) and not refused:
-        return "The receiver did not respond in time."
-    return "The receiver cannot be reached, or closed the connection."
+        return f"The {peer} did not respond in time."
+    return f"The {peer} cannot be reached, or closed the connection."

@@ -188,7 +188,10 @@ class PoolProperties(WireModel):
 
 READ_ONLY = (
     *("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen"),
-    *("poolRevision", "effective", "origins"),
+    *("poolRevision", "effective", "origins", "nextConfig"),
 )
-POOL_READ_ONLY = ("revision", "nodeCount", "pendingNodeCount")
+POOL_READ_ONLY = (
+    *("revision", "nodeCount", "pendingNodeCount"),
+    *("stableRevision", "barredRevisions", "activeRollout"),
+)
 ENVELOPE = ("id", "name", "type", "systemData", "etag")

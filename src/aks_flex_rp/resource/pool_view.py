@@ -10,9 +10,13 @@ from aks_flex_rp.arm.ids import POOL_TYPE
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
+    from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions
 
 
-def pool_resource(pool: Pool, cluster: ClusterId, counts: PoolCounts) -> dict[str, Any]:
+def pool_resource(
+    pool: Pool, cluster: ClusterId, counts: PoolCounts, versions: PoolVersions | None = None, active: str = ""
+) -> dict[str, Any]:
+    """Returns a pool. Lists omit what roll-outs decide: `versions` and the name of the active one."""
     properties: dict[str, Any] = {"provisioningState": "Succeeded"}
     if pool.description:
         properties["description"] = pool.description
@@ -22,6 +26,11 @@ def pool_resource(pool: Pool, cluster: ClusterId, counts: PoolCounts) -> dict[st
         "nodeCount": counts.nodes,
         "pendingNodeCount": counts.pending,
     }
+    if versions:
+        properties["stableRevision"] = versions.stable or pool.number
+        properties["barredRevisions"] = [barred_document(each) for each in versions.barred]
+    if active:
+        properties["activeRollout"] = active
     return {
         "id": cluster.pool(pool.key),
         "name": pool.key,
@@ -29,6 +38,15 @@ def pool_resource(pool: Pool, cluster: ClusterId, counts: PoolCounts) -> dict[st
         "etag": pool.etag,
         "systemData": pool.system,
         "properties": properties,
+    }
+
+
+def barred_document(barred: BarredRevision) -> dict[str, Any]:
+    return {
+        "revision": barred.revision,
+        "rollout": barred.rollout,
+        "reason": barred.reason,
+        "barredAt": format_utc_microseconds(barred.at),
     }
 
 

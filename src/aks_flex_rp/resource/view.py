@@ -38,6 +38,8 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
     if whole:
         effective, origins = explain(node.properties, node.effective, node.config)
         properties |= {"effective": effective, "origins": origins, "config": node.config}
+        if node.pool and (following := node.pool.next):
+            properties["nextConfig"] = {"poolRevision": following.revision, "config": following.config}
     properties["status"] = node_status(node, now)
     if node.last_seen:
         properties["lastSeen"] = format_utc(node.last_seen)

@@ -41,6 +41,7 @@ from aks_flex_rp.store.record_authenticator import (
     signed_session,
     signed_tombstone,
 )
+from aks_flex_rp.store.rollouts import SqlRollouts, signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -56,7 +57,7 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
 
-class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+class SqlStore(SqlPools, SqlEnrolments, SqlRollouts, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()
@@ -118,6 +119,8 @@ class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbe
         messages: Sequence[OutboxMessage] = (),
         *,
         retire: bool = False,
+        decided: tuple[int, str] | None = None,
+        override: str = "",
     ) -> None:
         is_new = expected is None
         text, first = (sql.CREATE_NODE, rows.to_json(node.status)) if is_new else (sql.REPLACE_NODE, expected)
@@ -129,7 +132,9 @@ class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbe
         last: Values = (first, self._records.sign(signed_node(columns, revision)), revision)
         number = await self._cluster_number(node.cluster)
         more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
-        follows = (fleet.upsert_row(number, node), *more)
+        follows = (fleet.upsert_row(number, node), signal(override), *more)
+        if decided:
+            text, last = sql.REPLACE_NODE_IN_ROLLOUT, (*last, *decided)
         write, values = sql.compose_write(text, (*columns, *last), *follows)
         if not await self._write(write, values, NodeWritten(node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} was changed since it was read.")
@@ -166,7 +171,7 @@ class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbe
         events: Sequence[AuditEvent] = (),
         messages: Sequence[OutboxMessage] = (),
     ) -> bool:
-        more = (FORGET_DELIVERY, FORGET_MACHINE, *_recorded(events), *outbox.enqueue(messages))
+        more = (FORGET_DELIVERY, FORGET_MACHINE, signal(), *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
         while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
             row = found[0]
@@ -236,6 +241,7 @@ class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbe
     ) -> bool:
         follows = (
             fleet.update_row(await self._cluster_number(cluster), key, status, timestamp),
+            signal(),
             *outbox.enqueue(messages),
         )
         values: Values = (cluster, key, rows.to_json(status))

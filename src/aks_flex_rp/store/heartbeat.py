@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store import outbox
+from aks_flex_rp.store.rollouts import signal
 from aks_flex_rp.store.sql import compose_write
 
 if TYPE_CHECKING:
@@ -92,4 +93,4 @@ class SqlHeartbeats(ABC):
     ) -> bool:
         # By the cluster's key, not its number: all writes are sorted in the same order, so they cannot deadlock.
         values = (silence.cluster, silence.key, int(silence.silent), before)
-        return bool(await self._write(*compose_write(RECORD_CHANGE, values, *outbox.enqueue(messages))))
+        return bool(await self._write(*compose_write(RECORD_CHANGE, values, signal(), *outbox.enqueue(messages))))

@@ -40,12 +40,21 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class NextRevision:
+    """The revision that a roll-out is about to give a node, with the configuration that it will get."""
+
+    revision: int
+    config: Document
+
+
+@dataclass(frozen=True)
 class PoolMembership:
     """The pool of a node, and the properties that the node has by it."""
 
     name: str
     revision: int  # of the pool's template
     effective: Document  # the template, overridden by the node's own properties
+    next: NextRevision | None = None  # what its machine downloads ahead
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,17 @@ class AuditAction(StoredEnum):
     MACHINE_APPROVED = "machine.approved"
     MACHINE_REJECTED = "machine.rejected"
     NODE_RELEASED = "node.released"
+    ROLLOUT_CREATED = "rollout.created"
+    ROLLOUT_PAUSED = "rollout.paused"
+    ROLLOUT_RESUMED = "rollout.resumed"
+    ROLLOUT_ABORTED = "rollout.aborted"
+    ROLLOUT_REVERSED = "rollout.reversed"
+    ROLLOUT_APPROVED = "rollout.approved"
+    ROLLOUT_DELETED = "rollout.deleted"
+    ROLLOUT_STATE = "rollout.state"
+    ROLLOUT_OVERRIDDEN = "rollout.overridden"
+    REVISION_BARRED = "revision.barred"
+    REVISION_ALLOWED = "revision.allowed"
     # Denied operations, besides those above
     READ = "read"
     LIST = "list"
@@ -151,6 +171,8 @@ class AuditAction(StoredEnum):
     READ_ENROLMENT = "readEnrolment"
     WRITE_ENROLMENT = "writeEnrolment"
     RELEASE = "release"
+    READ_ROLLOUT = "readRollout"
+    WRITE_ROLLOUT = "writeRollout"
 
 
 class AuditOutcome(StoredEnum):

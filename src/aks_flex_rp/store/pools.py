@@ -20,6 +20,7 @@ from aks_flex_rp.store.record_authenticator import (
     signed_pool,
     signed_pool_revision,
 )
+from aks_flex_rp.store.rollouts import DELETE_OF_POOL
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class SqlPools(AuthenticatedRows, ABC):
     async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
         recorded = [sql.recorded([rows.event_values(each) for each in events])] if events else []
         decisive = (pool.cluster, pool.key, pool.version)
-        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *recorded)
+        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *DELETE_OF_POOL, *recorded)
         if not await self._write(*sql.compose_write(DELETE_POOL, decisive, *follows)):
             raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
 

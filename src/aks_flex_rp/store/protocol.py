@@ -12,6 +12,7 @@ from aks_flex_rp.store.enrolments import EnrolmentsProtocol
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
 from aks_flex_rp.store.pools import PoolsProtocol
+from aks_flex_rp.store.rollouts import RolloutsProtocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.outbox import OutboxMessage
 
 
-class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, EnrolmentsProtocol, Protocol):
+class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, EnrolmentsProtocol, RolloutsProtocol, Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
@@ -73,11 +74,14 @@ class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, EnrolmentsProtocol
         messages: Sequence[OutboxMessage] = (),
         *,
         retire: bool = False,
+        decided: tuple[int, str] | None = None,
+        override: str = "",
     ) -> None:
         """Creates a node (`expected` is None) or replaces it if its etag is `expected`.
 
         Its audit events and messages are written in the same transaction. With `retire`, its delivery is deleted in
-        it as well.
+        it as well. With `decided`, it is replaced only while it has this state in the roll-out of this number.
+        `override` is who takes the node out of its roll-out.
 
         Raises Conflict if the etag or the revision differs, and if the version does not increase: a new node's
         version must be above every earlier one of its name, a replaced node's may stay the same. `last_seen` is never

@@ -15,6 +15,7 @@ from aks_flex_rp.store.model import (
     Cluster,
     Delivery,
     Document,
+    NextRevision,
     Node,
     PoolMembership,
     UserSession,
@@ -32,7 +33,7 @@ Values = tuple[Any, ...]
 # What parsing a row can raise whose columns have other types or documents than the service writes.
 PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
-POOL_REVISION, EFFECTIVE = "poolRevision", "effective"  # in the document of a node's properties
+POOL_REVISION, EFFECTIVE, NEXT = "poolRevision", "effective", "nextRevision"  # in the document of properties
 
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
@@ -96,13 +97,19 @@ def _stored_properties(node: Node) -> Document:
     """Returns the document of a node's own properties, with what it has by its pool."""
     if node.pool is None:
         return node.properties
-    return {**node.properties, POOL_REVISION: node.pool.revision, EFFECTIVE: node.pool.effective}
+    following = node.pool.next
+    ahead = {NEXT: {"revision": following.revision, "config": following.config}} if following else {}
+    return {**node.properties, POOL_REVISION: node.pool.revision, EFFECTIVE: node.pool.effective, **ahead}
 
 
 def _membership(properties: Document) -> PoolMembership | None:
     """Removes what a node has by its pool from its stored properties, and returns it."""
     revision, effective = properties.pop(POOL_REVISION, 0), properties.pop(EFFECTIVE, None)
-    return None if effective is None else PoolMembership(str(properties["poolName"]), int(revision), effective)
+    ahead = properties.pop(NEXT, None)
+    following = NextRevision(int(ahead["revision"]), ahead["config"]) if ahead else None
+    if effective is None:
+        return None
+    return PoolMembership(str(properties["poolName"]), int(revision), effective, following)
 
 
 def node_of(row: Row) -> Node:

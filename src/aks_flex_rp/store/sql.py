@@ -86,6 +86,10 @@ DELETE_CLUSTER = WriteStatement(
         f"DELETE FROM pool_revisions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
         f"DELETE FROM enrolments WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
         f"DELETE FROM enrolled_machines WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM rollouts WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM rollout_nodes WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM rollout_signals WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM pool_versions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
     ),
 )
 
@@ -128,6 +132,14 @@ REPLACE_NODE = (
     " system_data = $9, join_state = $10, node_identity = $11, created = $12, code = $14, revision = $15"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
     " AND revision = CAST($15 AS BIGINT) - 1 RETURNING key"
+)
+
+# A roll-out gives a node a revision only while the node is in the state for which it was decided.
+REPLACE_NODE_IN_ROLLOUT = REPLACE_NODE.replace(
+    " RETURNING",
+    " AND EXISTS (SELECT 1 FROM rollout_nodes r JOIN rollouts o ON o.cluster = r.cluster AND o.pool = r.pool"
+    " AND o.number = r.rollout AND o.open = 1"
+    " WHERE r.cluster = $1 AND r.node = $2 AND r.rollout = $16 AND r.state = $17) RETURNING",
 )
 
 DELETE_NODE = (

@@ -16,6 +16,7 @@ from aks_flex_rp.clusters.admission_policies import account_policy, node_policie
 from aks_flex_rp.clusters.exec_nodes import kubelet_role
 from aks_flex_rp.clusters.permissions import BINDS_KUBELETS, REQUIRED_PERMISSIONS, Permission
 from aks_flex_rp.join_state import KUBELET_ROLE
+from aks_flex_rp.rollouts.job_gate import GRANT, MANIFEST
 
 ROOT = Path(__file__).parents[3] / "packaging"
 OBJECTS = [
@@ -44,6 +45,17 @@ def granted(by: str = "aks-flex-rp") -> set[Permission]:
 def test_rbac_roles_grant_exactly_the_required_permissions() -> None:
     assert granted() == set(REQUIRED_PERMISSIONS)
     assert granted("aks-flex-rp-exec") == {BINDS_KUBELETS}
+
+
+def test_role_of_rollout_gates_is_bound_in_the_namespace_of_its_command() -> None:
+    assert {str(each) for each in granted(GRANT)} == {
+        *("create jobs", "get jobs", "deletecollection jobs", "list pods", "get pods/log"),
+        f"get rolebindings {GRANT}",
+    }
+    [binding] = [each for each in of_kind("RoleBinding") if each["metadata"]["name"] == GRANT]
+    assert "namespace" not in binding["metadata"]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", GRANT)
+    assert Path(MANIFEST).name in [file.name for file in (ROOT / "kubernetes").glob("*.yaml")]
 
 
 def test_manifest_has_the_role_of_exec_nodes() -> None:

@@ -87,6 +87,7 @@ class ArtifactTree:
     version: str
     artifacts: tuple[Artifact, ...]
     staging: Path  # exists only when the tree is complete
+    ahead: Path | None = None  # where an earlier job may have built the same tree for this configuration
 
 
 MANIFEST_NAME = ".manifest.json"

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
@@ -39,6 +41,31 @@ def find_staged(tree: ArtifactTree) -> TreeManifest | None:
     """Returns the manifest of a tree that an earlier run staged, if it is complete and unchanged."""
     manifest = TreeManifest.read(tree.staging)
     return manifest if manifest and manifest.matches(tree) and manifest.is_intact(tree.staging) else None
+
+
+def adopt_ahead(tree: ArtifactTree) -> TreeManifest | None:
+    """Moves a tree that was built ahead to its staging path. Returns None if there is none that is intact."""
+    manifest = find_staged(replace(tree, staging=tree.ahead)) if tree.ahead else None
+    if manifest is None or tree.ahead is None:
+        return None
+    make_directory(tree.staging.parent)
+    remove_tree(tree.staging)
+    try:
+        tree.ahead.rename(tree.staging)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_ahead(tree, tree.ahead)
+    return manifest
+
+
+def _copy_ahead(tree: ArtifactTree, ahead: Path) -> None:
+    """Copies a tree from another file system. It is complete at its staging path or not there at all."""
+    remove_tree(partial_dir(tree))
+    with explain_disk_full(tree.staging, sum(file.stat().st_size for file in ahead.rglob("*"))):
+        shutil.copytree(ahead, partial_dir(tree), symlinks=True)
+    partial_dir(tree).rename(tree.staging)
+    remove_tree(ahead)
 
 
 def begin_staging(tree: ArtifactTree) -> None:
@@ -197,7 +224,7 @@ class TreeBuild:
         with self._lock:
             if not self._begun:
                 self._begun = True
-                self._manifest = find_staged(self.tree)
+                self._manifest = find_staged(self.tree) or adopt_ahead(self.tree)
                 if self._manifest:
                     self.over.set()
                 else:

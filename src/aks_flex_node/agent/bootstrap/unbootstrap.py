@@ -217,8 +217,9 @@ class Unbootstrap:
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
-        if self.engine.host.unit(UNIT_NAME).running:  # started with the unit of the package, which is not removed
-            yield StopUnit(UNIT_NAME)
+        for name in (UNIT_NAME, paths.STAGE_UNIT):  # the first if started with the unit of the package, which stays
+            if self.engine.host.unit(name).running:
+                yield StopUnit(name)
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")

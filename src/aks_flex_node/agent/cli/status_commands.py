@@ -166,9 +166,18 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
     if pending := found["pending"]:
         reason = f"configuration {pending['configVersion']}, {pending['reason']}: {pending['message']}"
         lines.append(("pending", reason))
+    lines += [("staged", staging_text(staging))] if (staging := found.get("staging")) else []
     lines += [("credentials", found["credentials"])] if found["credentials"] else []
     lines += [("agent update", found["agentUpdate"])] if found["agentUpdate"] else []
     return lines + ([("policy", found["policy"])] if found.get("policy") else [])
+
+
+def staging_text(staging: dict[str, Any]) -> str:
+    """Returns whether the artifacts of the next configuration are on this machine."""
+    what = f"pool revision {staging['poolRevision']}"
+    if staging["staged"]:
+        return f"{what}: downloaded and verified, not in effect"
+    return f"{what}: {staging['message'] or 'not downloaded yet'}"
 
 
 def source_text(source: dict[str, str]) -> str:

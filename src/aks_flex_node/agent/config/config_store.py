@@ -18,6 +18,7 @@ from aks_flex_node.agent.paths import (
     CONFIG_VERSION_FILE,
     CURRENT_CONFIG,
     NEXT_CONFIG,
+    STAGING_CONFIG,
 )
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile, aside_path
 from aks_flex_node.host.host import EntryKind
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
     """Stores a fetched configuration as the current one. Removes an older pending configuration."""
-    _write_atomically(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", NEXT_CONFIG: None})
+    earlier = {NEXT_CONFIG: None, STAGING_CONFIG: None}
+    _write_atomically(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", **earlier})
 
 
 def save_local(host: Host, text: str) -> None:
@@ -49,6 +51,7 @@ def save_standalone(host: Host, text: str, version: str) -> None:
         CURRENT_CONFIG: json.dumps(document, indent=1) + "\n",
         CONFIG_VERSION_FILE: f"{version}\n" if version else None,
         NEXT_CONFIG: None,
+        STAGING_CONFIG: None,
     }
     _write_atomically(host, files if version else {**files, CONFIG_URL_DIGEST: None})
 

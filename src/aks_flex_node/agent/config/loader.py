@@ -41,7 +41,7 @@ from aks_flex_node.agent.config.validation import (
     check_remote_settings,
     check_values,
 )
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 from aks_flex_node.lean_dataclass import dataclass
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
 EARLIER_DEFAULT: KubeletAuth = "exec"  # of a stored configuration without a method, which an earlier release wrote
-STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG})
+STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,12 @@ from aks_flex_node.agent.first_contact import prover
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NEXT_CONFIG
-from aks_flex_node.agent.provider.provider_client import ProviderClient, announce_node, provider_endpoint
+from aks_flex_node.agent.provider.provider_client import (
+    ProviderClient,
+    ProviderRequestError,
+    announce_node,
+    provider_endpoint,
+)
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.key_rotation import KeyRotation
     from aks_flex_node.agent.provider.poll_result import PollResult
+
+
+LATER_FIELDS = frozenset({"stagedPoolRevision", "failedConfigVersion"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,14 @@ class ProviderSource:
         self.client.tokens.check_credentials(text)
 
     def report_status(self, report: dict[str, Any]) -> None:
-        self.client.post_action("reportStatus", report)
+        """Reports the status. A provider of an earlier version refuses fields that it does not know."""
+        try:
+            self.client.post_action("reportStatus", report)
+        except ProviderRequestError as error:
+            known = {key: value for key, value in report.items() if key not in LATER_FIELDS}
+            if error.result.code != "InvalidRequestContent" or known == report:
+                raise
+            self.client.post_action("reportStatus", known)
 
     def issue_bootstrap_token(self) -> BootstrapTokenGrant:
         url = config_urls.parse(str(self.client.post_action("regenerateToken").get("configUrl") or ""))

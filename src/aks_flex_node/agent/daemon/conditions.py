@@ -31,6 +31,9 @@ class ReportInput:
     conflicts: tuple[str, ...] = ()  # subjects that another program keeps changing
     agent_failure: str = ""  # why the configured agent version does not run
     vpn_failure: JobResult | None = None  # the last VPN renewal, if it failed
+    staged_revision: int = 0  # of the pool, whose artifacts are downloaded and verified; 0 if there is none
+    staging_failure: JobResult | None = None  # the last staging, if it failed
+    failed_version: str = ""  # the configVersion whose update failed, was rolled back or was refused
 
 
 def build_report(report_input: ReportInput) -> dict[str, Any]:
@@ -38,6 +41,10 @@ def build_report(report_input: ReportInput) -> dict[str, Any]:
     report: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
     if report_input.current_version:
         report["appliedConfigVersion"] = report_input.current_version
+    if report_input.failed_version:
+        report["failedConfigVersion"] = report_input.failed_version
+    if report_input.staged_revision:
+        report["stagedPoolRevision"] = report_input.staged_revision
     if state.last_applied:
         report["lastConfigApplied"] = state.last_applied
     if report_input.health.node and report_input.health.node.version:
@@ -63,6 +70,8 @@ def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
         found.append(_condition("CredentialsRejected", True, "VerificationFailed", state.credentials_problem))
     if report_input.vpn_failure:
         found.append(_condition("VpnRenewalFailed", True, *_cause(report_input.vpn_failure, "")))
+    if report_input.staging_failure:
+        found.append(_condition("StagingFailed", True, *_cause(report_input.staging_failure, "")))
     if report_input.agent_failure:
         found.append(_condition("AgentUpdateFailed", True, "VerificationFailed", report_input.agent_failure))
     return found

@@ -9,11 +9,8 @@ import threading
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import stored_config
-from aks_flex_node.agent.config.loader import load_text, refuse_local_settings
-from aks_flex_node.agent.config.resolved import has_azure_identity
-from aks_flex_node.agent.identity.azure_sign_in import require_identity
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent import staging_config, stored_config
+from aks_flex_node.agent.config_sources.received_config import check_received
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -57,15 +54,27 @@ class ConfigReceiver:
 
     def handle(self, result: PollResult) -> PollResult:
         """Processes a poll result and reports it; returns the result that determines the next delay."""
+        answer = result
         if result.changed:
             result = self._accept(result)
         elif result.is_ok and (self._pending_secret or not self._credentials_compared):
             result = self._check_credentials(result)
+        self._store_next(answer)
         reported = result
         if result.is_ok and self._invalid_reason:  # reported as invalid, but polled at the normal interval
             reported = PollResult(ProviderState.BAD_CONFIGURATION, self._invalid_reason)
         self.report(reported, self._credentials_problem)
         return result
+
+    def _store_next(self, answer: PollResult) -> None:
+        """Stores the next configuration of an answer. While its configuration is not stored yet, what is staged for
+        that one is still needed.
+        """
+        if not answer.knows_next or (answer.changed and answer.version != self.newest_version):
+            return
+        with self._write_lock:
+            if not self._closed:
+                staging_config.store_config(self.host, answer.next_config)
 
     def _accept(self, news: PollResult) -> PollResult:
         try:
@@ -74,9 +83,7 @@ class ConfigReceiver:
             return _as_failure(error.result)
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
-            key = NodeKeyStore(self.host).read()
-            is_bound = key is not None and key.is_bound
-            _check(text, self.source.description.address, self._text(CURRENT_CONFIG), is_key_bound=is_bound)
+            check_received(self.host, text, self.source.description.address)
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
@@ -173,13 +180,3 @@ class ConfigReceiver:
 def _as_failure(result: PollResult) -> PollResult:
     """Returns the result of an action. Only a poll may say that the node was deleted or moved, on which it leaves."""
     return replace(result, state=ProviderState.FAILING) if result.state in LEAVING_STATES else result
-
-
-def _check(text: str, origin: str, current: str, *, is_key_bound: bool) -> None:
-    """Raises ConfigError if the configuration is invalid, has settings that only this machine may set, or lacks what
-    the node needs to poll the provider: a complete Azure identity, or a key that the provider has bound.
-    """
-    refuse_local_settings(text, origin, current)
-    config = load_text(text, origin, {}, {}).config
-    if has_azure_identity(config) or (config.continuous_monitoring and not is_key_bound):
-        require_identity(config)

@@ -1,16 +1,12 @@
 """The daemon's controller: processes events of the poller, the file watcher and the job runner from one queue,
 checks health and drift, and starts jobs.
-
-Also contains the sd_notify client through which systemd supervises the daemon.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
-import socket
 import time
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,6 +21,8 @@ from aks_flex_node.agent.daemon.session import (
     StopRequest,
     open_session,
 )
+from aks_flex_node.agent.daemon.staging import StagingJob
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.event_log import EventLog, JournalSink
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import (
@@ -135,10 +133,13 @@ class Controller:
     operations_due: float = 0.0
     session: Session = field(init=False)
     runner: JobRunner = field(init=False)
+    staging: StagingJob = field(init=False)
 
     def __post_init__(self) -> None:
         self.session = self.open_session(self.events.put)
-        self.runner = JobRunner(self.session.node.host, self.session.node.program, self.events.put)
+        host, program = self.session.node.host, self.session.node.program
+        self.runner = JobRunner(host, program, self.events.put)
+        self.staging = StagingJob.on(host, program, self.events.put, self.history)
 
     def run(self) -> None:
         """Runs until a stop request."""
@@ -154,6 +155,7 @@ class Controller:
             self._record_result(known)  # keeps the backoff after a restart of the daemon
             if known.result is JobStatus.ROLLED_BACK:
                 self.session.settle_node("")
+        self.staging.resume(node, self.clock())
         self.notifier.ready()
         standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
         message = f"Polling the configuration from {node.source.description.address}."
@@ -235,9 +237,10 @@ class Controller:
 
     def _retry_refused(self) -> None:
         """Retries what the policy of the machine refused, because it has changed."""
-        last = self.history.results.get(JobKind.UPDATE)
-        if last and last.reason == REFUSED_BY_POLICY:
-            self.history.hasten(JobKind.UPDATE)
+        for kind in (JobKind.UPDATE, JobKind.STAGE):
+            last = self.history.results.get(kind)
+            if last and last.reason == REFUSED_BY_POLICY:
+                self.history.hasten(kind)
 
     def _handle_poll(self, event: PollEvent) -> None:
         session, result, before = self.session, event.result, self.session.state.provider_state
@@ -250,6 +253,9 @@ class Controller:
             if policy.forbids(UNBOOTSTRAP):
                 message = refusal_message(policy, [f"the removal of this node ({UNBOOTSTRAP})"])
                 session.node.log_event("unbootstrap-refused", message, "warning")
+        if result.next_problem:
+            message = f"The next configuration of the provider is ignored: {result.next_problem}."
+            session.node.log_event("next-configuration-invalid", message, "warning")
         if result.changed:
             self.history.forget(JobKind.UPDATE)
             message = f"Received configuration {result.version}."
@@ -260,15 +266,18 @@ class Controller:
         if result.kind is JobKind.UPDATE and result.is_done:
             self.session.state = replace(self.session.state, last_applied=result.at, unapplied={})
         elif result.kind is JobKind.UPDATE:
-            unapplied = {"version": result.version, "reason": result.reason, "message": result.message}
+            about = {"version": result.version, "reason": result.reason, "message": result.message}
+            unapplied = {**about, "result": str(result.result)}
             self.session.state = replace(self.session.state, unapplied=unapplied)
 
     def _handle_result(self, result: JobResult) -> None:
+        if result.kind is JobKind.STAGE:
+            if known := self.staging.finish(result, self.session.node, self.clock()):
+                self._log_result(known)
+            return
         self.runner.clear()
         update_journal.remove_release(self.session.node.host)
-        level = "info" if result.is_done else "warning"
-        fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
-        self.session.node.log_event("job-finished", str(result), level, **fields)
+        self._log_result(result)
         self._record_result(result)
         if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
             self.operations_due = 0.0  # there may be another one
@@ -280,6 +289,11 @@ class Controller:
         self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
             self.history.postpone(JobKind.UPDATE, self.clock())  # an immediate retry would not get further
+
+    def _log_result(self, result: JobResult) -> None:
+        level = "info" if result.is_done else "warning"
+        fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
+        self.session.node.log_event("job-finished", str(result), level, **fields)
 
     def _uses_up_permission(self, result: JobResult) -> bool:
         """Returns whether a deletion of the Node permits no further disturbance: the update is over, or the node was
@@ -340,9 +354,15 @@ class Controller:
         )
         if session.is_node_released and self._waits_for_node_deletion:
             self.history.hasten(JobKind.UPDATE)
+        self.staging.forget_outdated(inputs.staging)
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
+        if job.kind is JobKind.STAGE:
+            if self.staging.start(inputs.staging):
+                session.node.log_event("job-started", job.start_message, kind=str(job.kind))
+            return
+        self.staging.stop_for(job.kind)
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
         if job.kind is JobKind.UNBOOTSTRAP and session.state.provider_state in REPLACED_STATES:
             arguments = (KEEP_NODE_OPTION,)
@@ -370,26 +390,3 @@ class Controller:
     def _notify_alive(self) -> None:
         running = self.runner.running
         self.notifier.alive(f"{self.session.state.provider_state}{f', {running} running' if running else ''}")
-
-
-class SystemdNotifier:
-    """Sends readiness, watchdog and status notifications to systemd; does nothing without NOTIFY_SOCKET."""
-
-    def __init__(self, address: str | None = None) -> None:
-        path = address if address is not None else os.environ.pop("NOTIFY_SOCKET", "")
-        self._address = f"\0{path[1:]}" if path.startswith("@") else path
-
-    def ready(self) -> None:
-        self._send("READY=1")
-
-    def alive(self, status: str) -> None:
-        self._send(f"WATCHDOG=1\nSTATUS={status}")
-
-    def stopping(self) -> None:
-        self._send("STOPPING=1")
-
-    def _send(self, message: str) -> None:
-        if not self._address:
-            return
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(message.encode(), self._address)

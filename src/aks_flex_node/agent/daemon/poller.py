@@ -118,8 +118,8 @@ class PollBackoff:
             # A long poll is repeated immediately, because changes are delivered through it.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
             # But a source that always sends something new is not asked all the time.
-            repeats = held or (result.changed and wait > 0 and not self._was_new)
-            self._was_new = result.changed and not held
+            repeats = held or (result.is_news and wait > 0 and not self._was_new)
+            self._was_new = result.is_news and not held
             return self.rng.uniform(0.0, 0.5) if repeats else self._jittered()
         if result.state in {ProviderState.DELETED, ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE}:
             self._failures = 0

@@ -6,15 +6,15 @@ from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import self_update
+from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
-from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL, state_file
 from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -120,6 +120,7 @@ def scheduler_input(
         vpn_due=drift.vpn_due,
         node_released=node_released,
         operation_pending=operation_pending,
+        staging=staging_config.read_status(node.host, config).pending if node.source.schedule else "",
     )
 
 
@@ -134,6 +135,6 @@ def has_unfinished_update(node: ManagedNode) -> bool:
 
 def _is_window_open(window: MaintenanceWindow, now: float) -> bool:
     try:
-        return admission.next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
+        return next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
     except MachineError:
         return True  # the update job reports the error

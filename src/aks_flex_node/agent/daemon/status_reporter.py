@@ -9,8 +9,9 @@ import time
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import self_update
+from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.daemon.conditions import ReportInput
+from aks_flex_node.agent.daemon.staging import FAILURES
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -41,6 +42,7 @@ def report_input(
     running: JobKind | None,
 ) -> ReportInput:
     update, connect = history.results.get(JobKind.UPDATE), history.results.get(JobKind.RENEW_VPN)
+    staging, staged = history.results.get(JobKind.STAGE), staging_config.read_status(node.host, node.config)
     return ReportInput(
         state,
         health,
@@ -52,6 +54,9 @@ def report_input(
         drift.conflicting_subjects,
         _agent_failure(node, update),
         connect if connect and drift.vpn_due and connect.result is JobStatus.FAILED else None,
+        staged.staged_revision,
+        staging if staging and staging.result in FAILURES and staging.version == staged.pending != "" else None,
+        _failed_version(node, state),
     )
 
 
@@ -62,6 +67,14 @@ def _failed_update(node: ManagedNode) -> JobResult | None:
         return None
     result = JobStatus.ROLLED_BACK
     return JobResult(JobKind.UPDATE, result, known.reason, known.message, version=known.version, at=known.at)
+
+
+def _failed_version(node: ManagedNode, state: DaemonState) -> str:
+    """Returns the version whose last update failed, was rolled back or was refused. A killed job has no version."""
+    version, result = state.unapplied.get("version", ""), state.unapplied.get("result", "")
+    failures = {JobStatus.FAILED.value, JobStatus.REFUSED.value, JobStatus.ROLLED_BACK.value}
+    is_known = version in {node.versions.next, node.versions.current} and version.isdecimal()
+    return version if is_known and result in failures else ""
 
 
 def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:

@@ -31,6 +31,7 @@ class JobKind(Enum):
     UNBOOTSTRAP = "unbootstrap"
     RENEW_VPN = "renew-vpn"
     MACHINE_OPERATION = "machine-operation"
+    STAGE = "stage"
     ADOPTED = "adopted"  # started before the daemon; its kind is known only from its result
 
     def __str__(self) -> str:
@@ -55,7 +56,7 @@ class JobResult:
     reason: str = ""  # condition reason or error name: MaintenanceWindowClosed, SkewViolation, service-failed, …
     message: str = ""  # the cause, for users
     hint: str = ""
-    version: str = ""  # the configVersion of an update
+    version: str = ""  # the configVersion of an update; the identity of a configuration that is staged
     retryable: bool = False  # whether the same may work later
     node_uid: str = ""  # of the Node at the end of an update; a deletion after that is a new signal
     at: str = field(default_factory=format_utc)

@@ -17,11 +17,11 @@ from aks_flex_node.agent.components.artifact_urls import plain_version, version_
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.update.admission import next_opening
 from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.policy import AGENT_UPDATES, UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive
+from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Run, WriteFile
 from aks_flex_node.lean_dataclass import dataclass

@@ -16,7 +16,7 @@ from aks_flex_node.agent.job_records.job_result import (
     JobResult,
     JobStatus,
 )
-from aks_flex_node.agent.paths import JOB_RESULT
+from aks_flex_node.agent.paths import JOB_RESULT, STAGING_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -49,6 +49,7 @@ class SchedulerInput:
     vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
     operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
     node_released: bool = False  # the config source deleted the Node to allow a disturbance
+    staging: str = ""  # what is to be staged: the identity of the next configuration
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Job:
         None  # runs after success, and while the job waits for AKS; returns a failed result or None
     )
     while_leaving: bool = False  # runs also during unbootstrap
+    result_file: str = JOB_RESULT
 
 
 def find_job(name: str) -> Job:
@@ -83,11 +85,11 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
         outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
     if outcome is None:
         return
-    job_result.write_result(RealHost(), JOB_RESULT, outcome)
+    job_result.write_result(RealHost(), job.result_file, outcome)
     progress.message(str(outcome))
     is_settled = outcome.is_done or outcome.reason == WAITING_FOR_NODE_DELETION
     if is_settled and job.on_success and (failure := job.on_success(outcome, progress)):
-        job_result.write_result(RealHost(), JOB_RESULT, failure)
+        job_result.write_result(RealHost(), job.result_file, failure)
 
 
 def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
@@ -166,6 +168,19 @@ def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> J
     return JobResult(JobKind.RENEW_VPN, JobStatus.DONE, message="VPN connected.")
 
 
+def _stage_required(inputs: SchedulerInput, last: JobResult | None) -> bool:
+    """Staging only downloads, so it does not wait for the maintenance window."""
+    if not inputs.staging or inputs.paused or inputs.unfinished:
+        return False
+    return last is None or last.version != inputs.staging or last.is_done or last.retryable
+
+
+def _run_stage(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
+    from aks_flex_node.agent.jobs.stage import run_stage
+
+    return run_stage(progress)
+
+
 JOBS = (
     Job(
         JobKind.UNBOOTSTRAP,
@@ -198,5 +213,12 @@ JOBS = (
         "Renewing the VPN certificate.",
         lambda inputs, _: inputs.vpn_due,  # even if updates are paused, because the node may need the VPN
         _run_vpn_renewal,
+    ),
+    Job(
+        JobKind.STAGE,
+        "Downloading the artifacts of the next configuration.",
+        _stage_required,
+        _run_stage,
+        result_file=STAGING_RESULT,
     ),
 )

@@ -32,6 +32,9 @@ class JobRunner:
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
     running: JobKind | None = None  # None only after the result was processed
+    unit: str = JOB_UNIT
+    result_file: str = JOB_RESULT
+    adopted_kind: JobKind = JobKind.ADOPTED  # of a job that was started before this daemon
 
     def start(self, kind: JobKind, arguments: Sequence[str] = ()) -> bool:
         """Starts a job in a thread; returns False if another job is running."""
@@ -43,9 +46,9 @@ class JobRunner:
 
     def adopt_running(self) -> bool:
         """Waits for a job that was started before this daemon; returns False if none is running."""
-        if not self.host.unit(JOB_UNIT).running:
+        if not self.host.unit(self.unit).running:
             return False
-        self.running = JobKind.ADOPTED
+        self.running = self.adopted_kind
         threading.Thread(target=self._wait_for_adopted, name="adopted job", daemon=True).start()
         return True
 
@@ -55,16 +58,16 @@ class JobRunner:
 
     def _wait_for_adopted(self) -> None:
         try:
-            unit, now, begun = self.host.unit(JOB_UNIT), self.now(), time.monotonic()
+            unit, now, begun = self.host.unit(self.unit), self.now(), time.monotonic()
             since = now - max(0.0, begun - unit.started) if unit.started else now
-            while self.host.unit(JOB_UNIT).running:
+            while self.host.unit(self.unit).running:
                 self.sleep(CHECK_SECONDS)
-            result = job_result.read_result(self.host, JOB_RESULT)
+            result = job_result.read_result(self.host, self.result_file)
             if result and result.at < format_utc(since):
                 result = None  # of an earlier job
-            outcome = result or self._ended_without_result(JobKind.ADOPTED, since, "")
+            outcome = result or self._ended_without_result(self.adopted_kind, since, "")
         except OSError as error:
-            outcome = _no_result(JobKind.ADOPTED, str(error))
+            outcome = _no_result(self.adopted_kind, str(error), self.unit)
         self.on_result(outcome)
 
     def _run(self, kind: JobKind, arguments: tuple[str, ...]) -> None:
@@ -72,27 +75,31 @@ class JobRunner:
         try:
             outcome = self._run_unit(kind, arguments)
         except OSError as error:  # for example out of memory
-            outcome = _no_result(kind, str(error))
+            outcome = _no_result(kind, str(error), self.unit)
         self.on_result(outcome)
 
     def _run_unit(self, kind: JobKind, arguments: tuple[str, ...]) -> JobResult:
-        before, begun = self.host.read(JOB_RESULT), self.now()
-        answer = self.host.query(*job_command(self.program, kind, arguments), seconds=MAX_JOB_SECONDS)
-        outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
+        before, begun = self.host.read(self.result_file), self.now()
+        answer = self.host.query(*job_command(self.program, kind, arguments, self.unit), seconds=MAX_JOB_SECONDS)
+        outcome = (
+            job_result.read_result(self.host, self.result_file)
+            if self.host.read(self.result_file) != before
+            else None
+        )
         if outcome:
             return outcome
         return self._ended_without_result(kind, begun, answer.err)
 
     def _ended_without_result(self, kind: JobKind, since: float, output: str) -> JobResult:
         """Returns the result of a job that wrote none: the signal that killed it, or its last line of output."""
-        lines = diagnosis.read_journal(self.host, self.host.unit(JOB_UNIT), since=since, lines=40)
-        if killed := find_signal([*lines, *output.splitlines()]):
+        lines = diagnosis.read_journal(self.host, self.host.unit(self.unit), since=since, lines=40)
+        if killed := find_signal([*lines, *output.splitlines()], self.unit):
             message = f"The {kind} job was killed by {killed}."
-            hint = (
-                f"Check `journalctl -u {JOB_UNIT} -n 50`, and `journalctl -k` for lack of memory. The daemon retries."
-            )
+            logs = f"`journalctl -u {self.unit} -n 50`, and `journalctl -k` for lack of memory"
+            hint = f"Check {logs}. The daemon retries."
             return JobResult(kind, JobStatus.FAILED, JOB_KILLED, message, hint, retryable=True)
-        return _no_result(kind, diagnosis.most_relevant_line(lines) if lines else _without_notices(output))
+        told = diagnosis.most_relevant_line(lines) if lines else _without_notices(output)
+        return _no_result(kind, told, self.unit)
 
 
 # Near its end, an unbootstrap has removed the daemon, which would otherwise start a killed job again, and possibly
@@ -104,15 +111,19 @@ RESTARTED = (
 )
 
 
-def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[str, ...]:
+BACKGROUND = ("--property=Nice=10", "--property=IOSchedulingClass=idle")  # of a job that nothing waits for
+
+
+def job_command(program: str, kind: JobKind, arguments: Sequence[str], unit: str = JOB_UNIT) -> tuple[str, ...]:
     about = f"--description=AKS Flex Node: {kind}"
     return (
         "systemd-run",
-        f"--unit={JOB_UNIT}",
+        f"--unit={unit}",
         about,
         "--collect",
         "--wait",  # without --quiet, it prints the signal that killed the job
         *(RESTARTED if kind is JobKind.UNBOOTSTRAP else ()),
+        *(BACKGROUND if kind is JobKind.STAGE else ()),
         program,
         "job",
         kind.value,
@@ -122,7 +133,7 @@ def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[
 
 # Lines of systemd about the job, and of systemd-run; other lines can quote what systemd says of another unit.
 KILLED = re.compile(
-    rf"(?:{re.escape(JOB_UNIT)}: Main process exited, |Main processes terminated with: )"
+    r"(?:([\w.-]+\.service): Main process exited, |Main processes terminated with: )"
     r"code=(?:killed|dumped)[,/] ?status=(\w+)(?:/(\w+))?"
 )
 NOTICE = re.compile(
@@ -130,11 +141,12 @@ NOTICE = re.compile(
 )
 
 
-def find_signal(lines: Sequence[str]) -> str:
+def find_signal(lines: Sequence[str], unit: str = JOB_UNIT) -> str:
     """Returns the signal that killed a unit's process according to systemd; empty if none did."""
     for line in lines:
-        if found := KILLED.match(line):
-            return f"signal {found[1]}" + (f" ({found[2]})" if found[2] else "")
+        found = KILLED.match(line)
+        if found and found[1] in {None, unit}:
+            return f"signal {found[2]}" + (f" ({found[3]})" if found[3] else "")
     return ""
 
 
@@ -143,12 +155,12 @@ def _without_notices(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if not NOTICE.match(line))
 
 
-def _no_result(kind: JobKind, output: str = "") -> JobResult:
+def _no_result(kind: JobKind, output: str, unit: str) -> JobResult:
     return JobResult(
         kind,
         JobStatus.FAILED,
         "JobExited",
         f"The {kind} job exited without a result: {output.strip() or 'no log output'}",
-        f"Check `journalctl -u {JOB_UNIT} -n 50`. The daemon retries.",
+        f"Check `journalctl -u {unit} -n 50`. The daemon retries.",
         retryable=True,
     )

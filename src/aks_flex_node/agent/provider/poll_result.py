@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+ETAG = re.compile(r'"[!#-~]{1,200}"')
+MAX_REVISION = 2**31 - 1
 PARENT_NOT_FOUND_CODES = {"ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
 
 
@@ -56,6 +59,14 @@ MACHINE_STATES = {REPLACED: ProviderState.REPLACED, ON_ANOTHER_MACHINE: Provider
 
 
 @dataclass(frozen=True)
+class NextConfig:
+    """The configuration that the node gets later, for which it downloads its artifacts now."""
+
+    pool_revision: int
+    config: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class PollResult:
     state: ProviderState
     message: str = ""
@@ -64,10 +75,19 @@ class PollResult:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry_after: float | None = None  # the provider's Retry-After, in seconds
     code: str = ""  # of the error that the provider returned
+    etag: str = ""  # of the answer, with its quotes
+    next_config: NextConfig | None = None
+    knows_next: bool = False  # whether the answer tells the next configuration, or that there is none
+    next_problem: str = ""  # why the next configuration of the answer is ignored
 
     @property
     def is_ok(self) -> bool:
         return self.state is ProviderState.CONNECTED
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the source has sent something, not only that nothing has changed."""
+        return self.changed or bool(self.etag)
 
     @property
     def is_transient(self) -> bool:
@@ -80,7 +100,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult
     if status == 304:
         return PollResult(ProviderState.CONNECTED)
     if status == 200:
-        return _parse_config(body)
+        return _parse_config(headers, body)
     code, message = parse_arm_error(body)
     if not code:
         return _not_the_provider(f"status {status} without an ARM error body")
@@ -106,7 +126,7 @@ def _error_state(status: int, code: str) -> ProviderState:
     return known.get(status, ProviderState.FAILING)
 
 
-def _parse_config(body: bytes) -> PollResult:
+def _parse_config(headers: Mapping[str, str], body: bytes) -> PollResult:
     document = parse_object(body)
     properties = document.get("properties")
     if not isinstance(properties, dict):
@@ -114,7 +134,31 @@ def _parse_config(body: bytes) -> PollResult:
     version, config = str(properties.get("configVersion") or ""), properties.get("config")
     if not (version.isascii() and version.isdigit() and isinstance(config, dict) and config):
         return _not_the_provider("a flexNodeConfig without a configuration or a version")
-    return PollResult(ProviderState.CONNECTED, changed=True, version=version, config=config)
+    following, problem = parse_next_config(properties.get("nextConfig"))
+    return PollResult(
+        ProviderState.CONNECTED,
+        changed=True,
+        version=version,
+        config=config,
+        etag=etag if ETAG.fullmatch(etag := headers.get("ETag", "")) else "",
+        next_config=following,
+        knows_next=True,
+        next_problem=problem,
+    )
+
+
+def parse_next_config(value: object) -> tuple[NextConfig | None, str]:
+    """Parses the next configuration of an answer. Returns it, or why it is ignored; neither if there is none."""
+    if value is None:
+        return None, ""
+    if not isinstance(value, dict):
+        return None, "`nextConfig` is not an object"
+    revision, config = value.get("poolRevision"), value.get("config")
+    if not isinstance(revision, int) or isinstance(revision, bool) or not 1 <= revision <= MAX_REVISION:
+        return None, "`nextConfig.poolRevision` is not a positive integer"
+    if not isinstance(config, dict) or not config:
+        return None, "`nextConfig.config` is not a configuration"
+    return NextConfig(revision, config), ""
 
 
 def _not_the_provider(what: str) -> PollResult:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -18,7 +18,7 @@ from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, 
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME, parse_arm_error, parse_object
 from aks_flex_node.api.audiences import may_send_token, token_audiences
-from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.api.contract import API_VERSION, NEXT_CONFIG_PREFERENCE
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
@@ -66,18 +66,26 @@ class ProviderClient:
     max_bytes: int = MAX_RESPONSE_BYTES
     _pool: PoolManager | None = None
     _audience: str | None = None  # of the tokens; None if not known yet
+    _etags: dict[str, str] = field(default_factory=dict)  # of the last answer, by its version
 
     def poll(self, version: str, wait: int) -> PollResult:
         """Polls for a configuration newer than `version`. The provider can wait up to `wait` seconds before it
         answers.
         """
-        headers = {"If-None-Match": f'"{version}"'} if version else {}
-        if wait and version:
-            headers["Prefer"] = f"wait={wait}"
+        plain = f'"{version}"'
+        etag = self._etags.get(version, plain)
+        headers = {"If-None-Match": etag} if version else {}
+        waits = [f"wait={wait}"] if wait and version else []
+        headers["Prefer"] = ", ".join([*waits, NEXT_CONFIG_PREFERENCE])
         try:
-            return classify(*self._request("GET", "", headers, None, wait + self.grace))
+            result = classify(*self._request("GET", "", headers, None, wait + self.grace))
         except ProviderRequestError as failure:
             return failure.result
+        if result.changed:
+            self._etags = {result.version: result.etag} if result.etag else {}
+            return replace(result, changed=result.version != version)
+        # Without a next configuration, the ETag is the version.
+        return replace(result, knows_next=result.is_ok and bool(version) and etag == plain)
 
     def get(self, path: str) -> tuple[int, Mapping[str, str], bytes]:
         """Reads a resource below the endpoint. Raises ProviderRequestError if there is no response."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.trust import LocalDigests
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+
+
+STAGED_FOLDER = "next"  # not the name of a digest, so that cleaning the cache keeps it
 
 
 class ProgramStager(Protocol):
@@ -52,11 +56,16 @@ def artifact_sources(config: NodeConfig) -> DownloadOptions:
 
 
 class StoreProgramStager:
-    """Downloads, verifies and unpacks programs through the artifact store."""
+    """Downloads, verifies and unpacks programs through the artifact store. With `ahead`, it builds them in a
+    directory of the artifact cache, from which the stager of the update takes them.
+    """
 
-    def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
+    def __init__(
+        self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None, *, ahead: bool = False
+    ) -> None:
         from aks_flex_node.agent.artifacts import ArtifactStore  # imports modules that the daemon does not need
 
+        self._ahead, self._folder = ahead, staging_folder(config)
         self._sources = artifact_sources(config)
         self._store = ArtifactStore(
             Path(cache_dir(config)), self._sources, observe=observe, digests=local_digests(config)
@@ -71,7 +80,9 @@ class StoreProgramStager:
 
     def _tree(self, program: ProgramTree) -> ArtifactTree:
         require_encrypted(self._sources, program.artifacts)
-        return program_tree(program)
+        built = Path(self._folder) / tree_name(program)
+        tree = program_tree(program)
+        return replace(tree, staging=built) if self._ahead else replace(tree, ahead=built)
 
     def confirm(self, program: ProgramTree) -> bytes | None:
         return self._store.confirm(program.artifacts, Path(program.path))
@@ -105,6 +116,16 @@ def local_digests(config: NodeConfig) -> LocalDigests:
 
 def cache_dir(config: NodeConfig) -> str:
     return f"{config.paths.data_dir}/artifacts"
+
+
+def staging_folder(config: NodeConfig) -> str:
+    """Returns the directory of programs that are staged for the next configuration."""
+    return f"{cache_dir(config)}/{STAGED_FOLDER}"
+
+
+def tree_name(program: ProgramTree) -> str:
+    """Returns the name of a program in the staging folder."""
+    return program.path.strip("/").replace("/", "-")
 
 
 def program_tree(program: ProgramTree) -> ArtifactTree:

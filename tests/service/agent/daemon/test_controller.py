@@ -11,8 +11,9 @@ import pytest
 
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.daemon.controller import Controller
 from aks_flex_node.agent.daemon.session import StopRequest, open_session
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint

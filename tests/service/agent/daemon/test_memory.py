@@ -12,10 +12,10 @@ import pytest
 PROGRAM = """
 import json, sys
 from aks_flex_node.agent.cli import internal_commands
-from aks_flex_node.agent.daemon import controller
+from aks_flex_node.agent.daemon import controller, systemd_notifier
 from aks_flex_node.agent.managed_node import open_managed_node
 
-controller.SystemdNotifier()
+systemd_notifier.SystemdNotifier()
 print(json.dumps(sorted(sys.modules)))
 """
 HEAVY = (

@@ -17,6 +17,7 @@ from tests.unit.rp.auth.token_issuer import TENANT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.node_controller import NodeMachine
     from aks_flex_rp.join_state import ClusterAccess
 
@@ -75,6 +76,9 @@ class FakeClusters:
     @property
     def count(self) -> int:
         return len(self.known)
+
+    def client(self, key: str) -> KubeClient:
+        raise ClusterError("cluster-away", f"{key} has no API server.", "")
 
     async def start(self) -> None:
         return

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.config_sources.source import LocalSource
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.daemon.controller import Controller
 from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, open_session
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.drift.detection import Drift
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller, wait_until_readable
+from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, run_controller, wait_until_readable
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
 from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, StopRequest
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.managed_node import ManagedNode

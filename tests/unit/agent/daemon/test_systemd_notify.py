@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.daemon.controller import SystemdNotifier
+from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.provider.poll_result import ProviderState, classify
+from aks_flex_node.agent.provider.poll_result import NextConfig, ProviderState, classify
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from tests.unit.agent.builders import config_of
+from tests.unit.agent.config.builders import CLUSTER_ID
 
 
 def error(code: str, message: str = "No.") -> bytes:
@@ -116,3 +121,97 @@ def test_name_of_the_state_is_not_repeated_in_its_message() -> None:
     assert (revoked.state, revoked.message) == (ProviderState.KEY_REVOKED, "The key was revoked. (status 403)")
     other = classify(403, {}, b'{"error": {"code": "AuthorizationFailed", "message": "No."}}')
     assert other.message == "AuthorizationFailed: No. (status 403)"
+
+
+NEXT = {"poolRevision": 5, "config": {"node": {"maxPods": 60}}}
+NOW = {"configVersion": "7", "config": {"node": {"maxPods": 50}}}
+
+
+def test_next_config_is_read_beside_the_config() -> None:
+    verdict = classify(200, {"ETag": '"7.5"'}, resource(**NOW, nextConfig=NEXT))
+    assert verdict.next_config == NextConfig(5, {"node": {"maxPods": 60}})
+    assert (verdict.version, verdict.etag, verdict.knows_next, verdict.next_problem) == ("7", '"7.5"', True, "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        "5",
+        0,
+        {},
+        {"poolRevision": 5},
+        {"poolRevision": 5, "config": {}},
+        {"poolRevision": 5, "config": []},
+        {"poolRevision": True, "config": {"node": {}}},
+        {"poolRevision": "5", "config": {"node": {}}},
+        {"poolRevision": 5.0, "config": {"node": {}}},
+        {"poolRevision": 0, "config": {"node": {}}},
+        {"poolRevision": -1, "config": {"node": {}}},
+        {"poolRevision": 1 << 40, "config": {"node": {}}},
+    ],
+)
+def test_malformed_next_config_is_ignored_with_a_reason(wrong: Any) -> None:
+    verdict = classify(200, {}, resource(**NOW, nextConfig=wrong))
+    assert verdict.is_ok
+    assert verdict.version == "7"
+    assert verdict.next_config is None
+    assert "`nextConfig" in verdict.next_problem
+
+
+@pytest.mark.parametrize("etag", ["7", 'W/"7"', '"7\r\nX: y"', '""', '"a" , "b"', f'"{"7" * 300}"'])
+def test_unusual_etag_is_not_sent_back(etag: str) -> None:
+    assert classify(200, {"ETag": etag}, resource(**NOW)).etag == ""
+
+
+@dataclass
+class ScriptedProvider(ProviderClient):
+    """A client whose provider gives predefined responses, and records the headers of the polls."""
+
+    responses: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    sent: list[dict[str, str]] = field(default_factory=list)
+
+    def _request(
+        self, _method: str, _action: str, headers: dict[str, str], _body: Any, _seconds: float
+    ) -> tuple[int, dict[str, str], bytes]:
+        self.sent.append(headers)
+        return self.responses.pop(0)
+
+
+def scripted(*responses: tuple[int, dict[str, str], bytes]) -> ScriptedProvider:
+    config = config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
+    endpoint = provider_endpoint(config, "edge-1")
+    return ScriptedProvider(endpoint, config, ProviderTokens("agent", str), responses=list(responses))
+
+
+def test_another_next_config_of_the_same_version_is_no_new_config() -> None:
+    other = {**NEXT, "poolRevision": 6}
+    client = scripted(
+        (200, {"ETag": '"7.5"'}, resource(**NOW, nextConfig=NEXT)),
+        (200, {"ETag": '"7.6"'}, resource(**NOW, nextConfig=other)),
+        (304, {}, b""),
+    )
+    first, second, third = (client.poll("7", 50) for _ in range(3))
+    assert (first.changed, second.changed, third.changed) == (False, False, False)
+    assert [each["If-None-Match"] for each in client.sent] == ['"7"', '"7.5"', '"7.6"']
+    assert {each["Prefer"] for each in client.sent} == {"wait=50, next-config"}
+    assert second.next_config
+    assert second.next_config.pool_revision == 6
+    assert not third.knows_next  # it is still the one of the second answer
+
+
+def test_answer_without_news_to_the_plain_version_means_no_next_config() -> None:
+    verdict = scripted((304, {}, b"")).poll("7", 0)
+    assert (verdict.knows_next, verdict.next_config) == (True, None)
+
+
+def test_new_version_is_a_new_config_with_or_without_a_next_one() -> None:
+    later = resource(configVersion="8", config={"node": {"maxPods": 60}})
+    client = scripted((200, {"ETag": '"7.5"'}, resource(**NOW, nextConfig=NEXT)), (200, {"ETag": '"8"'}, later))
+    client.poll("7", 0)
+    verdict = client.poll("7", 0)
+    assert (verdict.changed, verdict.version, verdict.next_config) == (True, "8", None)
+
+
+def test_failed_poll_says_nothing_about_the_next_config() -> None:
+    assert not scripted((503, {}, error("ServerBusy"))).poll("7", 0).knows_next

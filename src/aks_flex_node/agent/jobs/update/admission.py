@@ -5,9 +5,7 @@ downgrade, version skew, maintenance window). Pure: machine, cluster and time ar
 from __future__ import annotations
 
 import re
-from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
@@ -15,13 +13,14 @@ from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
 from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, refusal_message
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.errors import MachineError
+from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from datetime import datetime
 
-    from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.policy import Policy
     from aks_flex_node.agent.stored_config import StoredConfig
@@ -93,48 +92,6 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
         "cni": (config.cni.version, config.cni.sha256),
         "npd": (config.npd.version, config.npd.sha256) if config.npd.enabled else ("", {}),
     }
-
-
-LOOK_AHEAD_DAYS = 9  # a week, plus a margin for time zones that skip a day
-
-
-def next_opening(window: MaintenanceWindow, now: datetime) -> datetime | None:
-    """Returns the next opening time of the window in its time zone, or None when it is open."""
-    if window.start is None:
-        return None
-    length = timedelta(minutes=window.duration_minutes)
-    for begin in _openings(window, now):
-        moment = begin.astimezone(timezone.utc)  # compare in UTC, because of daylight saving time
-        if now < moment:
-            return begin
-        if now < moment + length:
-            return None
-    raise AssertionError("A window opens at least once a week.")
-
-
-def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[datetime]:
-    """Yields all opening times, starting with the last one that can still be open."""
-    zone = parse_time_zone(window.time_zone)
-    start = time.fromisoformat(window.start or "00:00")
-    today = now.astimezone(zone).date()
-    for ahead in range(-2, LOOK_AHEAD_DAYS):
-        day = today + timedelta(days=ahead)
-        if not window.days or day.strftime("%A") in window.days:
-            yield datetime.combine(day, start, zone)
-
-
-def parse_time_zone(name: str) -> tzinfo:
-    if name.upper() in {"UTC", "GMT", "ETC/UTC"}:
-        return timezone.utc  # works without tzdata
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise MachineError(
-            "time-zone-unknown",
-            f"The time zone {name} of the maintenance window is unknown on this machine.",
-            "Install the package tzdata, or set the window in UTC.",
-            retryable=True,
-        ) from None
 
 
 MAX_MINORS_OLDER = 3

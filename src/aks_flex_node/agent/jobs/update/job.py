@@ -32,7 +32,6 @@ from aks_flex_node.agent.jobs.update.admission import AdmissionResult
 from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth, NodeDeletedError
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
 from aks_flex_node.host.real import RealHost
@@ -131,21 +130,9 @@ class UpdateJob:
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
     ) -> AdmissionResult | None:
         """Returns why the update cannot run now, or None; permanent reasons before temporary ones."""
-        operations, config = self.operations, stored.config
-        name = operations.node_name(current.config)
-        desired_name = operations.engine_for(config).machine.node_name(config)
-        found = (
-            admission.check_same_node(current.config, config, name, desired_name)
-            or admission.check_paths(current.config, config)
-            or admission.check_policy(read_policy(operations.host), current.config, config)
-            or admission.check_complete(config)
-            or admission.check_not_failed_before(stored, update_journal.read_failure(operations.host))
-            or admission.check_not_paused(config)
-            or admission.check_downgrade(difference, config)
-        )
-        if not found and "kubernetes" in difference.components:
-            found = admission.check_version_skew(config, operations.server_version(current.config))
-        return found or admission.check_maintenance_window(difference, config, operations.now())
+        operations, failure = self.operations, update_journal.read_failure(self.operations.host)
+        found = operations.check_admission(current, stored, difference, failure)
+        return found or admission.check_maintenance_window(difference, stored.config, operations.now())
 
     def _check_node_released(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges

@@ -15,9 +15,11 @@ from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
 from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.job_records.update_journal import NodeBaseline
+from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import state_file
+from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.job_records.update_journal import FailedUpdate
+    from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
     from aks_flex_node.agent.jobs.update.health_check import ExpectedHealth
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.reconcile.program_stager import ProgramStager
+    from aks_flex_node.agent.stored_config import StoredConfig
     from aks_flex_node.host.host import Host
 
 
@@ -67,6 +72,27 @@ class NodeOperations:
             yield engine
         finally:
             stager.close()
+
+    def check_admission(
+        self, current: StoredConfig, stored: StoredConfig, changes: ConfigChanges, failure: FailedUpdate | None
+    ) -> AdmissionResult | None:
+        """Returns why a configuration cannot be applied at any time of the day, or None; permanent reasons before
+        temporary ones. `failure` is the last update that was rolled back.
+        """
+        config, name = stored.config, self.node_name(current.config)
+        desired_name = self.engine_for(config).machine.node_name(config)
+        found = (
+            admission.check_same_node(current.config, config, name, desired_name)
+            or admission.check_paths(current.config, config)
+            or admission.check_policy(read_policy(self.host), current.config, config)
+            or admission.check_complete(config)
+            or admission.check_not_failed_before(stored, failure)
+            or admission.check_not_paused(config)
+            or admission.check_downgrade(changes, config)
+        )
+        if not found and "kubernetes" in changes.components:
+            found = admission.check_version_skew(config, self.server_version(current.config))
+        return found
 
     def services_to_restart(self, engine: Engine) -> tuple[str, ...]:
         """Returns the services that applying the configuration would start or restart."""

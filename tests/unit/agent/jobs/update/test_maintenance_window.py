@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.conversion import node_config
-from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.api import maintenance_window
 from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def window(start: str | None, minutes: int = 60, zone: str = "UTC", days: tuple[
 
 def opens(which: MaintenanceWindow, moment: str) -> str:
     """Returns when a window opens next after this time in UTC; empty when it is open."""
-    found = admission.next_opening(which, datetime.fromisoformat(moment).replace(tzinfo=timezone.utc))
+    found = maintenance_window.next_opening(which, datetime.fromisoformat(moment).replace(tzinfo=timezone.utc))
     return f"{found:%Y-%m-%d %H:%M %z}" if found else ""
 
 
@@ -70,6 +70,6 @@ def test_maintenance_window_over_a_repeated_dst_hour_keeps_its_length() -> None:
 @pytest.mark.parametrize("name", ["Europe/Atlantis", "../etc/passwd", "Europe", ""])
 def test_unknown_time_zone_is_reported(name: str) -> None:
     with pytest.raises(MachineError) as caught:
-        admission.parse_time_zone(name)
+        maintenance_window.parse_time_zone(name)
     assert caught.value.name == "time-zone-unknown"
     assert "tzdata" in caught.value.hint

@@ -1,0 +1,150 @@
+"""Operations of roll-outs: reads and writes a request, and builds the ARM response."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.authorized_request import next_link
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.nodes import queries
+from aks_flex_rp.rollouts.states import NodeState
+from aks_flex_rp.rollouts.view import node_entry, rollout_resource
+from aks_flex_rp.store.rollout_model import Heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.api.pool_routes import PoolRoutes
+    from aks_flex_rp.rollouts.commands import RolloutCommands
+    from aks_flex_rp.store.rollout_model import StoredRollout
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+NODES_PER_PAGE = 500
+ALL_ROLLOUTS = 2**62
+
+
+@dataclass(frozen=True)
+class RolloutRoutes:
+    commands: RolloutCommands
+    pools: PoolRoutes
+
+    @property
+    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+        return {Operation.READ_ROLLOUT: self._read, Operation.WRITE_ROLLOUT: self._write}
+
+    async def _read(self, request: AuthorizedRequest) -> Response:
+        target = request.pool
+        if not target.rollout:
+            return await self._list(request)
+        found = await self.commands.get(request.cluster, target.name, target.rollout)
+        if target.part:
+            return await self._nodes(request, found)
+        return await self._shown(request, found)
+
+    async def _list(self, request: AuthorizedRequest) -> Response:
+        store, pool = self.commands.context.store, await self._pool(request)
+        query = queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
+        before = int(query.after) if query.after.isdecimal() and len(query.after) < 19 else ALL_ROLLOUTS
+        found = await store.rollouts(request.cluster.id.key, pool, before, query.top + 1)
+        shown = [
+            rollout_resource(each, request.cluster.id, await store.count_states(each)) for each in found[: query.top]
+        ]
+        more = {}
+        if len(found) > query.top:
+            token = queries.skip_token(str(found[query.top - 1].number))
+            more = {"nextLink": next_link(request.http_request, token)}
+        return http_messages.json_response(200, {"value": shown, **more})
+
+    async def _pool(self, request: AuthorizedRequest) -> str:
+        if await self.commands.context.store.pool(request.cluster.id.key, request.pool.name) is None:
+            raise errors.pool_not_found(request.cluster.id, request.pool.name)
+        return request.pool.name
+
+    async def _nodes(self, request: AuthorizedRequest, rollout: StoredRollout) -> Response:
+        body = await http_messages.read_optional_json(request.http_request)
+        state, wave, after = _node_query(body)
+        store = self.commands.context.store
+        found = await store.rollout_node_page(rollout, after, NODES_PER_PAGE + 1, state=state, wave=wave)
+        beats = await store.heartbeats(rollout.cluster, rollout.pool)
+        shown = [
+            node_entry(each, offline=beats.get(each.node, Heartbeat()).silent) for each in found[:NODES_PER_PAGE]
+        ]
+        more = {"after": found[NODES_PER_PAGE - 1].node} if len(found) > NODES_PER_PAGE else {}
+        return http_messages.json_response(200, {"value": shown, **more})
+
+    async def _write(self, request: AuthorizedRequest) -> Response:
+        target, cluster = request.pool, request.cluster
+        if request.http_request.method == "PUT":
+            return await self._create(request)
+        if request.http_request.method == "DELETE":
+            deleted = await self.commands.delete(cluster, target.name, target.rollout, request.request)
+            return http_messages.json_response(200 if deleted else 204)
+        body = await http_messages.read_optional_json(request.http_request)
+        if not target.rollout:
+            return await self._allow_revision(request, body)
+        gate = _gate_name(body, target.part)
+        await self._pool(request)
+        done = await self.commands.order(cluster, target.name, target.rollout, target.part, request.request, gate)
+        return await self._shown(request, done)
+
+    async def _allow_revision(self, request: AuthorizedRequest, body: dict[str, Any]) -> Response:
+        revision = body.get("revision")
+        if set(body) != {"revision"} or type(revision) is not int or revision < 1:
+            raise errors.invalid_request([Problem("revision", "The value must be the number of a revision.")])
+        pool = await self.commands.allow_revision(request.cluster, request.pool.name, revision, request.request)
+        return http_messages.json_response(200, await self.pools.shown(request, pool))
+
+    async def _create(self, request: AuthorizedRequest) -> Response:
+        if not NAME.fullmatch(request.pool.rollout):
+            message = f"'{request.pool.rollout}' is not a valid name of a roll-out."
+            hint = "Use up to 40 lowercase letters, digits and '-', with a letter or digit at both ends."
+            raise errors.ArmError(400, "InvalidResourceName", f"{message} {hint}", "rolloutName")
+        body = await http_messages.read_json(request.http_request)
+        made, created = await self.commands.create(
+            request.cluster, request.pool.name, request.pool.rollout, body, request.request
+        )
+        return await self._shown(request, made, 201 if created else 200)
+
+    async def _shown(self, request: AuthorizedRequest, rollout: StoredRollout, status: int = 200) -> Response:
+        counts = await self.commands.context.store.count_states(rollout)
+        shown = rollout_resource(rollout, request.cluster.id, counts)
+        return http_messages.json_response(status, shown, {"ETag": rollout.etag})
+
+
+def _node_query(body: dict[str, Any]) -> tuple[str, int, str]:
+    """Returns the state, the wave (from 0; -1 for all) and the start of a list of nodes."""
+    state, wave, after = body.get("state", ""), body.get("wave", 0), body.get("after", "")
+    problems = [
+        Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
+        for name in body
+        if name not in {"state", "wave", "after"}
+    ]
+    states = [each.value for each in NodeState]
+    if state and state not in states:
+        problems.append(Problem("state", f"The value must be one of {', '.join(states)}."))
+    if type(wave) is not int or not 0 <= wave <= 1000:
+        problems.append(Problem("wave", "The value must be the number of a wave."))
+    if not isinstance(after, str) or len(after) > 63 or not after.isprintable():
+        problems.append(Problem("after", "The value must be the `after` of an earlier response."))
+    if problems:
+        raise errors.invalid_request(problems)
+    return state, wave - 1, after
+
+
+def _gate_name(body: dict[str, Any], action: str) -> str:
+    gate: Any = body.get("gate", "")
+    unknown = set(body) - ({"gate"} if action == "approve" else set())
+    problems = [Problem(errors.json_path(each), "Unknown property. Remove it.") for each in sorted(unknown)]
+    if not isinstance(gate, str):
+        problems.append(Problem("gate", "The value must be the name of a gate."))
+    if problems:
+        raise errors.invalid_request(problems)
+    return str(gate)

@@ -1,0 +1,1 @@
+"""Roll-outs: bring the nodes of a pool from one revision to another in waves."""

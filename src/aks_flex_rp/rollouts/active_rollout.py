@@ -1,0 +1,121 @@
+"""A roll-out in the memory of the replica that steps it: the engine with what is stored of it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.rollouts.engine import Rollout
+from aks_flex_rp.rollouts.node_reports import node_report
+from aks_flex_rp.rollouts.spec import RolloutProperties
+from aks_flex_rp.rollouts.states import NodeState, Phase
+from aks_flex_rp.rollouts.stored_state import node_of, state_document, state_of, stored_node
+from aks_flex_rp.rollouts.waits import waits_for
+from aks_flex_rp.store.rollout_model import Heartbeat
+
+if TYPE_CHECKING:
+    from aks_flex_rp.rollouts.states import NodeReport, RolloutState, Stage
+    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
+
+NODES_PER_READ = 500
+
+
+@dataclass
+class ActiveRollout:
+    stored: StoredRollout
+    spec: RolloutProperties
+    engine: Rollout
+    saved: RolloutState  # as stored
+    stages: deque[Stage] = field(default_factory=deque)  # that wait to be carried out
+    is_due: bool = True  # something happened since the last step
+
+    @classmethod
+    async def load(cls, store: Store, stored: StoredRollout, now: float) -> ActiveRollout:
+        spec = RolloutProperties.model_validate(stored.spec)
+        plan = spec.plan(int(stored.spec["revision"]))
+        reports = await read_reports(store, stored, now)
+        gone = node_report(None, stored.pool, Heartbeat(), now)
+        nodes = [node_of(each, reports.get(each.node, gone)) for each in await store.rollout_nodes(stored)]
+        state = state_of(stored.state)
+        engine = Rollout(plan, nodes, state, now)
+        found = cls(stored, spec, engine, state)
+        for node in nodes:  # what was reported while no replica stepped it
+            engine.report(node.name, node.report, now)
+        return found
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.stored.cluster, self.stored.pool, self.stored.key
+
+    @property
+    def number(self) -> int:
+        return self.stored.number
+
+    def carry_out_orders(self, now: float) -> None:
+        """Does what people have ordered. The orders are removed with the next commit."""
+        engine = self.engine
+        for order in self.stored.state.get("orders", ()):
+            self.is_due = True
+            by = f"by {order['by']}"
+            match order["what"]:
+                case "pause" | "resume":
+                    engine.set_paused(order["what"] == "pause")
+                case "abort":
+                    engine.abort(f"Aborted {by}.", now)
+                case "reverse":
+                    engine.reverse(f"Reversed {by}.", now)
+                case "approve" if gate := engine.current_gate:
+                    engine.gate_answered(gate.wave, gate.gate, now, passed=True, message=f"Approved {by}.")
+
+    def next_stored(self, now: float) -> StoredRollout | None:
+        """Returns the roll-out as it is to be stored now, or None if nothing changed."""
+        engine, phase = self.engine, self.engine.phase
+        after = replace(
+            self.stored,
+            phase=phase.value,
+            active=not phase.is_final,
+            open=not engine.is_settled,
+            state=state_document(engine.state, engine.queue.limit),
+            waits=tuple(waits_for(engine, now)),
+            ended=(self.stored.ended or now) if phase.is_final else 0.0,
+        )
+        return None if after == self.stored else after
+
+    def changed_nodes(self) -> list[StoredRolloutNode]:
+        return [stored_node(self.stored, node) for node in self.engine.take_changes()]
+
+    def updated_nodes(self, wave: int) -> tuple[str, ...]:
+        nodes = self.engine.nodes.values()
+        return tuple(
+            node.name
+            for node in nodes
+            if node.wave == wave and node.state is NodeState.UPDATED and not node.report.passive
+        )
+
+    @property
+    def usual_source(self) -> int:
+        """The revision that most nodes had before."""
+        counts = Counter(node.source for node in self.engine.nodes.values() if node.source)
+        return counts.most_common(1)[0][0] if counts else 0
+
+    @property
+    def stable_revision(self) -> int:
+        """The revision on which new nodes start after this; 0 if the roll-out does not decide it."""
+        if self.engine.phase is Phase.SUCCEEDED:
+            return self.engine.plan.revision
+        return self.usual_source if self.engine.state.reversing else 0
+
+
+async def read_reports(store: Store, stored: StoredRollout, now: float) -> dict[str, NodeReport]:
+    """Returns what is known of all nodes of the pool of a roll-out."""
+    beats = await store.heartbeats(stored.cluster, stored.pool)
+    reports: dict[str, NodeReport] = {}
+    after: str | None = ""
+    while after is not None:
+        page = await store.pool_nodes(stored.cluster, stored.pool, after, NODES_PER_READ)
+        for node in page.nodes:
+            reports[node.key] = node_report(node, stored.pool, beats.get(node.key, Heartbeat()), now)
+        after = page.after
+    return reports

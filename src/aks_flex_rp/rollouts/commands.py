@@ -1,0 +1,278 @@
+"""Creates roll-outs, and takes the orders of people: pause, resume, abort, reverse, approve.
+
+An order is stored with the roll-out. The replica that holds the lease carries it out within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.node_builder import system_data
+from aks_flex_rp.nodes.pool_apply import check_may_apply
+from aks_flex_rp.nodes.pool_operations import PoolCommands
+from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
+from aks_flex_rp.rollouts.gate_specs import check_gates
+from aks_flex_rp.rollouts.node_reports import node_report
+from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
+from aks_flex_rp.rollouts.spec import parse_rollout
+from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
+from aks_flex_rp.rollouts.stored_state import stored_node
+from aks_flex_rp.store.model import AuditAction, Conflict
+from aks_flex_rp.store.rollout_model import Heartbeat, StoredRollout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.rollout_settings import RolloutSettings
+    from aks_flex_rp.rollouts.gate_runner import GateRunner
+    from aks_flex_rp.rollouts.plan import RolloutPlan
+    from aks_flex_rp.rollouts.spec import RolloutProperties
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Pool
+    from aks_flex_rp.store.rollout_model import PoolVersions
+
+NODES_PER_READ = 500
+ORDER_SECONDS = 5.0  # that a request waits for its order to be carried out
+ORDERS = {
+    "pause": AuditAction.ROLLOUT_PAUSED,
+    "resume": AuditAction.ROLLOUT_RESUMED,
+    "abort": AuditAction.ROLLOUT_ABORTED,
+    "reverse": AuditAction.ROLLOUT_REVERSED,
+    "approve": AuditAction.ROLLOUT_APPROVED,
+}
+
+
+def rollout_not_found(pool: str, name: str) -> ArmError:
+    listing = f"`aks-flex-rp rollout list --pool {pool}`"
+    return ArmError(404, "RolloutNotFound", f"The pool '{pool}' has no roll-out '{name}'. List them with {listing}.")
+
+
+@dataclass(frozen=True)
+class RolloutCommands:
+    context: NodeContext
+    settings: RolloutSettings
+    gates: GateRunner
+    sleep: Callable[[float], Any] = field(default=asyncio.sleep)
+
+    async def get(self, cluster: ClusterInfo, pool: str, name: str) -> StoredRollout:
+        await PoolCommands(self.context).get(cluster, pool)
+        found = await self.context.store.rollout(cluster.id.key, pool, name)
+        if found is None:
+            raise rollout_not_found(pool, name)
+        return found
+
+    async def create(
+        self, cluster: ClusterInfo, pool_name: str, name: str, body: dict[str, Any], request: RequestContext
+    ) -> tuple[StoredRollout, bool]:
+        """Creates a roll-out. Returns it, and whether it is new. The same body again changes nothing."""
+        pool = await PoolCommands(self.context).get(cluster, pool_name)
+        wanted = await self._validate(cluster, body)
+        existing = await self.context.store.rollout(cluster.id.key, pool.key, name)
+        if existing:
+            return self._same(existing, wanted), False
+        revision = wanted.revision or pool.number
+        template = await PoolTemplates(self.context.store).of_revision(pool, revision)
+        check_may_apply(pool, template, request)
+        await RolloutGuard(self.context.store).check_revision(pool, template.template)
+        await self._end_active(pool, request, replaces=wanted.replace_active)
+        plan = wanted.plan(revision)
+        nodes = await self._nodes(pool, plan, wanted)
+        await self._keep_stable(pool, nodes)
+        return await self._write(cluster, pool, name, wanted, nodes, request), True
+
+    async def order(
+        self, cluster: ClusterInfo, pool: str, name: str, what: str, request: RequestContext, gate: str = ""
+    ) -> StoredRollout:
+        """Stores an order, and waits until it is carried out. Raises ArmError if it makes no sense now."""
+        store, key = self.context.store, cluster.id.key
+
+        async def write(found: StoredRollout | None) -> StoredRollout:
+            if found is None:
+                raise rollout_not_found(pool, name)
+            _check_order(found, what, gate)
+            order = {"what": what, "by": request.caller.name, "gate": gate}
+            state = {**found.state, "orders": [*found.state.get("orders", []), order]}
+            resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
+            event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
+            return await store.put_rollout(replace(found, state=state, open=True), events=[event])
+
+        busy = errors.concurrent_changes(name, "rollouts")
+        ordered = await retry_on_conflict(lambda: store.rollout(key, pool, name), write, lambda: busy)
+        until = time.monotonic() + ORDER_SECONDS
+        while ordered.state.get("orders") and time.monotonic() < until:
+            await self.sleep(0.1)
+            ordered = await store.rollout(key, pool, name) or ordered
+        return ordered
+
+    async def delete(self, cluster: ClusterInfo, pool: str, name: str, request: RequestContext) -> bool:
+        await PoolCommands(self.context).get(cluster, pool)
+        found = await self.context.store.rollout(cluster.id.key, pool, name)
+        if found is None:
+            return False
+        if found.active:
+            raise rollout_active(pool, name)
+        resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
+        event = request.event(self.context.now(), AuditAction.ROLLOUT_DELETED, resource)
+        try:
+            await self.context.store.delete_rollout(found, [event])
+        except Conflict:
+            raise errors.concurrent_changes(name, "rollouts") from None
+        return True
+
+    async def allow_revision(
+        self, cluster: ClusterInfo, pool_name: str, revision: int, request: RequestContext
+    ) -> Pool:
+        """Lifts the bar of a revision."""
+        store = self.context.store
+        pool = await PoolCommands(self.context).get(cluster, pool_name)
+
+        async def write(found: PoolVersions | None) -> None:
+            if found is None or not any(each.revision == revision for each in found.barred):
+                message = f"Revision {revision} of the pool '{pool.key}' is not barred."
+                raise ArmError(404, "RevisionNotBarred", message, "revision")
+            resource = cluster.id.pool(pool.key)
+            event = request.event(self.context.now(), AuditAction.REVISION_ALLOWED, resource, revision=revision)
+            await store.put_pool_versions(found.without_barred(revision), [event])
+
+        await retry_on_conflict(
+            lambda: store.pool_versions(pool), write, lambda: errors.concurrent_changes(pool.key, "flexNodePools")
+        )
+        return pool
+
+    async def _validate(self, cluster: ClusterInfo, body: dict[str, Any]) -> RolloutProperties:
+        wanted = parse_rollout(body)
+        problems = wanted if isinstance(wanted, list) else check_gates(wanted.gates, self.settings)
+        if isinstance(wanted, list) or problems:
+            raise errors.invalid_request(problems)
+        if refused := await self.gates.check(cluster.id.key, wanted.gates):
+            raise errors.invalid_request(refused)
+        return wanted
+
+    def _same(self, existing: StoredRollout, wanted: RolloutProperties) -> StoredRollout:
+        spec = wanted.document()
+        if wanted.revision is None:
+            spec["revision"] = existing.spec["revision"]
+        if spec != existing.spec:
+            message = f"The roll-out '{existing.key}' exists with other properties. Choose another name."
+            raise ArmError(409, "RolloutExists", message)
+        return existing
+
+    async def _end_active(self, pool: Pool, request: RequestContext, *, replaces: bool) -> None:
+        active = await self.context.store.active_rollout(pool.cluster, pool.key)
+        if active is None:
+            return
+        if not replaces:
+            raise rollout_active(pool.key, active.key)
+        cluster = await self.context.clusters.find(pool.cluster)
+        if cluster:
+            ended = await self.order(cluster, pool.key, active.key, "abort", request)
+            if ended.active:
+                raise errors.concurrent_changes(active.key, "rollouts")
+
+    async def _nodes(self, pool: Pool, plan: RolloutPlan, wanted: RolloutProperties) -> list[RolloutNode]:
+        """Returns the nodes of the roll-out in their waves: those of the pool that are not on the revision yet."""
+        store, now = self.context.store, self.context.now()
+        beats = await store.heartbeats(pool.cluster, pool.key)
+        known: dict[str, tuple[Node, PlannedNode]] = {}
+        after: str | None = ""
+        while after is not None:
+            page = await store.pool_nodes(pool.cluster, pool.key, after, NODES_PER_READ)
+            after = page.after
+            for node in page.nodes:
+                labels = node_labels(node)
+                if not (wanted.node_selector or {}).items() <= labels.items():
+                    continue
+                report = node_report(node, pool.key, beats.get(node.key, Heartbeat()), now)
+                if report.desired == plan.revision and (report.applied or report.passive):
+                    continue
+                known[node.key] = node, PlannedNode(node.key, labels, report.passive or report.offline)
+        waves = plan_waves(plan, [planned for _, planned in known.values()])
+        return [
+            planned_member(known[name][0], wave, plan, known[name][1])
+            for wave, names in enumerate(waves)
+            for name in names
+        ]
+
+    async def _keep_stable(self, pool: Pool, nodes: list[RolloutNode]) -> None:
+        """Remembers what most nodes are on, so that new nodes do not get the revision before it has proved itself."""
+        counts = Counter(node.source for node in nodes)
+
+        async def write(found: PoolVersions | None) -> None:
+            if found and not found.stable and counts:
+                await self.context.store.put_pool_versions(replace(found, stable=counts.most_common(1)[0][0]))
+
+        await retry_on_conflict(lambda: self.context.store.pool_versions(pool), write)
+
+    async def _write(
+        self,
+        cluster: ClusterInfo,
+        pool: Pool,
+        name: str,
+        wanted: RolloutProperties,
+        nodes: list[RolloutNode],
+        request: RequestContext,
+    ) -> StoredRollout:
+        now = self.context.now()
+        spec = {**wanted.document(), "revision": wanted.revision or pool.number}
+        rollout = StoredRollout(
+            pool.cluster,
+            pool.key,
+            name,
+            int(now * 1_000_000),
+            Phase.RUNNING.value,
+            True,
+            True,
+            spec,
+            system=system_data(None, request.caller, now),
+            created=now,
+        )
+        resource = f"{cluster.id.pool(pool.key)}/rollouts/{name}"
+        event = request.event(now, AuditAction.ROLLOUT_CREATED, resource, revision=spec["revision"], nodes=len(nodes))
+        await self.context.store.forget_rollouts(pool.cluster, pool.key, rollout.number - 3600 * 1_000_000)
+        try:
+            return await self.context.store.create_rollout(
+                rollout, [stored_node(rollout, each) for each in nodes], [event]
+            )
+        except Conflict:
+            active = await self.context.store.active_rollout(pool.cluster, pool.key)
+            raise (
+                rollout_active(pool.key, active.key) if active else errors.concurrent_changes(name, "rollouts")
+            ) from None
+
+
+def node_labels(node: Node) -> dict[str, str]:
+    return dict(node.effective.get("nodeConfig", {}).get("labels") or {})
+
+
+def planned_member(node: Node, wave: int, plan: RolloutPlan, planned: PlannedNode) -> RolloutNode:
+    source = node.pool.revision if node.pool else 0
+    return RolloutNode(node.key, wave, source, NodeState.PENDING, domain=plan.domain_of(planned.labels))
+
+
+def _check_order(rollout: StoredRollout, what: str, gate: str) -> None:
+    phase = Phase(rollout.phase)
+    allowed = {
+        "pause": not phase.is_final,
+        "resume": not phase.is_final,
+        "abort": not phase.is_final,
+        "reverse": phase in {Phase.RUNNING, Phase.SOAKING, Phase.GATES, Phase.HALTED, Phase.SUCCEEDED},
+        "approve": phase is Phase.GATES,
+    }
+    if not allowed[what]:
+        message = f"The roll-out '{rollout.key}' is {phase.value}, so `{what}` is not possible."
+        raise ArmError(409, "RolloutStateConflict", message)
+    if what == "approve":
+        waiting = [each["gate"] for each in rollout.state.get("gates", ())[-1:] if not each["answered"]]
+        approvals = {each["name"] for each in rollout.spec.get("gates", ()) if "approval" in each}
+        if not waiting or waiting[0] not in approvals or (gate and gate != waiting[0]):
+            message = f"No gate{f' {gate!r}' if gate else ''} of the roll-out '{rollout.key}' waits for an approval."
+            raise ArmError(409, "RolloutStateConflict", message)

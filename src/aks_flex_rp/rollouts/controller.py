@@ -1,0 +1,250 @@
+"""Steps the roll-outs of all pools, in the one replica that holds the lease.
+
+A step takes in what changed, lets the engine decide, stores the decision with the version of the roll-out, and then
+carries it out. A replica that lost its lease in between gets a Conflict and forgets what it knew. Every action can
+be repeated: after a restart, nodes that were to be given a revision and were not are given it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.rollouts.active_rollout import ActiveRollout
+from aks_flex_rp.rollouts.node_reports import node_report
+from aks_flex_rp.rollouts.states import Apply, Phase, RunGate, Stage
+from aks_flex_rp.rollouts.waits import wakes_at
+from aks_flex_rp.store.model import Conflict, RecordRefused, RecordUnverifiable, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.rollouts.rollout_actions import RolloutActions
+    from aks_flex_rp.rollouts.states import Action
+    from aks_flex_rp.store.rollout_model import RolloutSignal
+
+LEASE = "rollouts"
+LEASE_SECONDS = 15.0
+STEP_SECONDS = 0.5
+REFRESH_SECONDS = 5.0  # between reads of heartbeats while a wave waits for them
+CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two steps
+MAX_SIGNALS = 1000
+MAX_ROUNDS = 20  # steps of one roll-out in a row
+
+log = logging.getLogger(__name__)
+
+
+class RolloutController:
+    def __init__(
+        self,
+        context: NodeContext,
+        actions: RolloutActions,
+        observe: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`observe` is told the seconds of each step."""
+        self._context, self._actions, self._observe = context, actions, observe
+        self._store = context.store
+        self._clock, self._monotonic = clock, monotonic
+        self._holder = uuid.uuid4().hex
+        self._known: dict[int, ActiveRollout] = {}
+        self._lease_until = 0.0  # by the monotonic clock
+        self._last: tuple[float, float] | None = None  # both clocks at the last step
+        self._refreshed = 0.0
+
+    @property
+    def rollouts(self) -> list[ActiveRollout]:
+        return list(self._known.values())
+
+    async def once(self) -> None:
+        """Takes one step of all roll-outs that have something to do."""
+        began = self._monotonic()
+        try:
+            if not await self._has_lease():
+                return
+            self._check_clock()
+            await self._load()
+            signals = await self._take_signals()
+            await self._refresh_heartbeats()
+            self._take_answers()
+            for rollout in self.rollouts:
+                await self._step(rollout)
+            await self._store.signals_handled(signals)
+        except StoreUnavailable:
+            self._forget()  # a write may have been executed or not: everything is read again
+            raise
+        finally:
+            self._observe(self._monotonic() - began)
+
+    async def stop(self) -> None:
+        self._actions.stop()
+        if self._lease_until:
+            with suppress(StoreUnavailable):
+                await self._store.end_lease(LEASE, self._holder)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._lease_until = 0.0
+        self._actions.cancel_gates()
+
+    async def _has_lease(self) -> bool:
+        now = self._monotonic()
+        if now < self._lease_until - LEASE_SECONDS * 2 / 3:
+            return True
+        if await self._store.take_lease(LEASE, self._holder, self._clock(), LEASE_SECONDS):
+            self._lease_until = now + LEASE_SECONDS
+            return True
+        self._forget()
+        return False
+
+    def _check_clock(self) -> None:
+        """Moves the times of all roll-outs if the clock was set: a wait must be neither skipped nor extended."""
+        wall, steady = self._clock(), self._monotonic()
+        if self._last:
+            jump = (wall - self._last[0]) - (steady - self._last[1])
+            if abs(jump) > CLOCK_TOLERANCE:
+                log.warning("The clock was set by %.0f s. The times of roll-outs are moved with it.", jump)
+                for rollout in self.rollouts:
+                    rollout.engine.shift(jump)
+                    rollout.is_due = True
+        self._last = (wall, steady)
+
+    async def _load(self) -> None:
+        """Loads roll-outs that are new, or that another writer changed."""
+        versions = await self._store.open_rollouts()
+        for rollout in self.rollouts:
+            if versions.get(rollout.key) != rollout.stored.version:
+                del self._known[rollout.number]
+        known = {rollout.key for rollout in self.rollouts}
+        for key in versions:
+            if key not in known:
+                await self._load_one(key)
+
+    async def _load_one(self, key: tuple[str, str, str]) -> None:
+        try:
+            stored = await self._store.rollout(*key)
+            if stored is None or not stored.open:
+                return
+            now = self._clock()
+            rollout = await ActiveRollout.load(self._store, stored, now)
+        except (RecordRefused, RecordUnverifiable) as error:
+            log.error("The roll-out %s of the pool %s is not stepped: %s", key[2], key[1], error.message)
+            return
+        self._known[rollout.number] = rollout
+        rollout.carry_out_orders(now)
+        # Nodes that were to be given a revision when the process ended.
+        await self._carry_out(rollout, rollout.engine.pending_applies())
+
+    async def _take_signals(self) -> Sequence[RolloutSignal]:
+        signals = await self._store.rollout_signals(MAX_SIGNALS)
+        nodes = {(each.cluster, each.pool, each.rollout, each.node): each for each in signals}
+        overridden = {(each.rollout, each.node): each.override for each in signals if each.override}
+        for cluster, pool, number, key in nodes:
+            rollout = self._known.get(number)
+            if rollout is None:
+                continue
+            now = self._clock()
+            try:
+                node = await self._store.node(cluster, key)
+            except (RecordRefused, RecordUnverifiable):
+                continue  # an alarm was raised; the node does not get anything
+            report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
+            if by := overridden.get((number, key)):
+                report = replace(report, gone=report.gone or f"It was taken out by {by}.")
+            rollout.engine.report(key, report, now)
+            rollout.is_due = True
+        return signals
+
+    async def _refresh_heartbeats(self) -> None:
+        """Reads the heartbeats of nodes whose wave waits for them: they leave no signals."""
+        now = self._clock()
+        waiting = [each for each in self.rollouts if _waits_for_heartbeats(each, now)]
+        if not waiting or self._monotonic() < self._refreshed + REFRESH_SECONDS:
+            return
+        self._refreshed = self._monotonic()
+        for rollout in waiting:
+            beats = await self._store.heartbeats(rollout.stored.cluster, rollout.stored.pool)
+            for name in rollout.engine.unhealthy():
+                if beat := beats.get(name):
+                    report = rollout.engine.nodes[name].report
+                    rollout.engine.report(name, replace(report, seen=beat.last_seen, offline=beat.silent), now)
+            rollout.is_due = True
+
+    def _take_answers(self) -> None:
+        for answer in self._actions.take_answers():
+            rollout = self._known.get(answer.number)
+            if rollout:
+                rollout.engine.gate_answered(
+                    answer.wave, answer.gate, self._clock(), passed=answer.passed, message=answer.message
+                )
+                rollout.is_due = True
+
+    async def _step(self, rollout: ActiveRollout) -> None:
+        now = self._clock()
+        wakes = wakes_at(rollout.engine)
+        if not rollout.is_due and not rollout.stages and (wakes is None or now < wakes):
+            return
+        for _ in range(MAX_ROUNDS):
+            rollout.is_due = False
+            actions = rollout.engine.step(self._clock())
+            if not await self._commit(rollout):
+                return
+            await self._carry_out(rollout, actions)
+            if not rollout.is_due:
+                break
+        await self._actions.stage_some(rollout)
+
+    async def _commit(self, rollout: ActiveRollout) -> bool:
+        """Stores what was decided. Returns False if another writer was faster: it is read again then."""
+        after = rollout.next_stored(self._clock())
+        nodes = rollout.changed_nodes()
+        if after is None and not nodes:
+            return True
+        try:
+            rollout.stored = await self._actions.commit(rollout, after or rollout.stored, nodes)
+        except Conflict:
+            self._known.pop(rollout.number, None)
+            return False
+        rollout.saved = rollout.engine.state
+        if not rollout.stored.open:
+            self._known.pop(rollout.number, None)
+        return True
+
+    async def _carry_out(self, rollout: ActiveRollout, actions: Sequence[Action]) -> None:
+        applies = [each for each in actions if isinstance(each, Apply)]
+        if applies:
+            await self._actions.apply(rollout, applies)
+            rollout.is_due = True  # some may have been refused, and more may begin
+        rollout.stages.extend(each for each in actions if isinstance(each, Stage))
+        for each in actions:
+            if isinstance(each, RunGate):
+                self._actions.start_gate(rollout, each)
+
+
+def _waits_for_heartbeats(rollout: ActiveRollout, now: float) -> bool:
+    engine = rollout.engine
+    return engine.phase is Phase.SOAKING and now >= engine.state.since + engine.plan.soak_seconds
+
+
+async def run_controller(controller: RolloutController) -> None:
+    """Steps roll-outs until it is cancelled. A failure is logged and the next step tries again."""
+    pause = STEP_SECONDS
+    while True:
+        try:
+            await controller.once()
+            pause = STEP_SECONDS
+        except StoreUnavailable as error:
+            log.warning("Roll-outs wait for the database: %s", error.message)
+            pause = min(pause * 2, 5.0)
+        except Exception:
+            log.exception("A step of the roll-outs failed.")
+            pause = min(pause * 2, 5.0)
+        await asyncio.sleep(pause)

@@ -1,0 +1,461 @@
+"""Decides what a roll-out does next, from what its nodes report and the time. No I/O: a controller that holds the
+lease stores the changed state first, and then carries the actions out.
+
+The cost of a step grows with what changed: a report looks at one node, and a step at those that begin. Nodes that
+are away hold nothing up: they begin when they return, also after the end, within the budget.
+
+    Running -> Soaking -> Gates -> Running (next wave) … -> Succeeded
+       |                             |
+       `-- a failure beyond the limit, or a failed gate --> Halted, or Reversing -> Reversed
+    A person can abort: Aborted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.rollouts.plan import OnFailure
+from aks_flex_rp.rollouts.start_queue import StartQueue
+from aks_flex_rp.rollouts.states import (
+    Apply,
+    GateResult,
+    NodeState,
+    Phase,
+    RolloutNode,
+    RolloutState,
+    RunGate,
+    Stage,
+)
+from aks_flex_rp.rollouts.waiting_nodes import WaitingNodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aks_flex_rp.rollouts.plan import PlannedGate, RolloutPlan
+    from aks_flex_rp.rollouts.states import Action, NodeReport
+
+MAX_STARTS = 500  # nodes that begin in one step; more would make its transaction long
+HEALTH_SECONDS = 300.0  # after the soak, in which every node of the wave must be seen healthy
+GATE_GRACE = 60.0  # in which a gate that has reached its own limit can still say why
+
+
+class Rollout:
+    def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
+        """Takes the stored state, with what is known of each node now."""
+        self.plan = plan
+        self.state = state
+        self.nodes = {node.name: node for node in nodes}
+        self.wave_count = max((node.wave for node in self.nodes.values()), default=0) + 1
+        self._waves: list[dict[str, None]] = [{} for _ in range(self.wave_count)]
+        for node in self.nodes.values():
+            self._waves[node.wave][node.name] = None
+        busy = sorted((node for node in self.nodes.values() if node.state.is_busy), key=lambda node: node.since)
+        self.busy = {node.name: None for node in busy}  # the one that began first is the first
+        self._changed: set[str] = set()
+        self._stages: list[Stage] = []
+        if not state.since:
+            self.state = replace(state, since=now, stage_times=(0.0,) * self.wave_count)
+        self._restart_queue(now)
+        if not state.since:
+            self._enter_wave(0, now)
+        elif not self.phase.is_final and not state.reversing:
+            self._stage_again()
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing can happen any more, not even when nodes return."""
+        return self.phase.is_final and not self.busy and not self.waiting and not self.queue
+
+    def take_changes(self) -> list[RolloutNode]:
+        """Returns the nodes that changed since the last call, to be stored with the state."""
+        changed, self._changed = self._changed, set()
+        return [self.nodes[name] for name in sorted(changed)]
+
+    # What happens
+
+    def report(self, name: str, report: NodeReport, now: float) -> None:
+        """Takes in what is known of a node."""
+        node = self.nodes.get(name)
+        if node is None or node.state is NodeState.GONE:
+            return
+        node = self.nodes[name] = replace(node, report=report)
+        revision = self.plan.revision
+        match node.state:
+            case _ if report.gone:
+                self._move(node, NodeState.GONE, now, report.gone)
+            case NodeState.PENDING if report.desired == revision and not self.phase.is_final and not report.passive:
+                self._judge(self._move(node, NodeState.UPDATING, now), revision, NodeState.UPDATED, now)
+            case NodeState.UPDATING:
+                self._judge(node, revision, NodeState.UPDATED, now)
+            case NodeState.REVERSING:
+                self._judge(node, node.source, NodeState.REVERSED, now)
+            case NodeState.UPDATED if self._is_watched(node) and (report.unready or report.offline):
+                what = "stopped reporting" if report.offline else "stopped being Ready"
+                self._fail(node, f"It {what} after its update.", now)
+            case NodeState.FAILED if report.desired == revision and report.applied and report.ready:
+                self._move(node, NodeState.UPDATED, now)
+            case NodeState.NOT_REVERSED if report.desired == node.source and report.applied and report.ready:
+                self._move(node, NodeState.REVERSED, now)
+        self._consider(self.nodes[name], now)
+
+    def refused(self, name: str, cause: str, now: float) -> None:
+        """Takes in that a node cannot be given the revision."""
+        node = self.nodes[name]
+        if node.report.passive:
+            self._move(node, NodeState.FAILED, now, cause)
+        elif node.state.is_busy:
+            self._fail(node, cause, now)
+
+    def staged(self, name: str, now: float) -> None:
+        """Takes in that a node has nothing to download."""
+        node = self.nodes[name]
+        self.nodes[name] = replace(node, report=replace(node.report, staged=self.plan.revision))
+        self._consider(self.nodes[name], now)
+
+    def add(self, node: RolloutNode, now: float) -> None:
+        """Adds a node that came into the pool meanwhile to the last wave."""
+        if node.name not in self.nodes:
+            self.nodes[node.name] = replace(node, wave=self.wave_count - 1)
+            self._waves[-1][node.name] = None
+            self._changed.add(node.name)
+            self._consider(self.nodes[node.name], now)
+
+    def gate_answered(self, wave: int, gate: str, now: float, *, passed: bool, message: str = "") -> None:
+        current = self.current_gate
+        if current is None or (current.wave, current.gate) != (wave, gate):
+            return  # the answer of an earlier run
+        answer = replace(current, answered=now, passed=passed, message=message)
+        self._set(gates=(*self.state.gates[:-1], answer))
+        if passed:
+            return
+        self._stop(f"The gate {gate} of wave {wave + 1} failed: {message}", now, by_gate=self.planned(gate))
+
+    def set_paused(self, paused: bool) -> None:
+        self._set(paused=paused)
+
+    def abort(self, reason: str, now: float) -> None:
+        """Begins nothing any more. Nodes that are updating complete it by themselves."""
+        if not self.phase.is_final:
+            self._end(Phase.ABORTED, now, reason)
+
+    def reverse(self, reason: str, now: float) -> None:
+        """Brings all nodes that were touched back, in the same waves."""
+        if not self.state.reversing and self.phase is not Phase.ABORTED:
+            self._unstage()
+            self._set(phase=Phase.REVERSING, since=now, reason=reason, wave=0, paused=False, reversing=True)
+            self._restart_queue(now)
+
+    def shift(self, seconds: float) -> None:
+        """Moves all times, because the clock was set."""
+        moved = [each + seconds if each else 0.0 for each in self.state.stage_times]
+        gates = [replace(each, started=each.started + seconds) for each in self.state.gates]
+        self._set(since=self.state.since + seconds, stage_times=tuple(moved), gates=tuple(gates))
+        for name in self.busy:
+            self._change(replace(self.nodes[name], since=self.nodes[name].since + seconds))
+
+    # What to do
+
+    def step(self, now: float) -> list[Action]:
+        """Returns what to do now. Called after reports, and when `wakes_at` has come."""
+        self._check_time(now)
+        actions: list[Action] = []
+        while True:
+            before = (self.phase, self.state.wave, len(self.state.gates))
+            actions += self._advance(now)
+            if (self.phase, self.state.wave, len(self.state.gates)) == before:
+                break
+        stages, self._stages = self._stages, []
+        gate = self.current_gate
+        runs = gate and not self.planned(gate.gate).needs_approval
+        return [*actions, *stages, *([RunGate(gate.wave, gate.gate, gate.started)] if gate and runs else [])]
+
+    def _advance(self, now: float) -> Iterator[Action]:
+        if self.phase in {Phase.RUNNING, Phase.REVERSING} or self._catches_up:
+            yield from self._begin_nodes(now)
+        if self.state.paused:
+            return
+        match self.phase:
+            case Phase.RUNNING if not self._is_wave_waiting():
+                if self._refill(now):
+                    yield from self._begin_nodes(now)
+                else:
+                    self._complete_wave(now)
+            case Phase.REVERSING if not self._is_wave_waiting():
+                self._complete_reversal_wave(now)
+            case Phase.SOAKING if now >= self.state.since + self.plan.soak_seconds and not self.unhealthy():
+                self._set(phase=Phase.GATES, since=now)
+            case Phase.GATES:
+                self._next_gate(now)
+
+    @property
+    def _catches_up(self) -> bool:
+        return self.phase.is_final and (self.phase is Phase.SUCCEEDED or self.state.reversing)
+
+    def _begin_nodes(self, now: float) -> Iterator[Action]:
+        if self.state.paused:
+            return
+        for _ in range(MAX_STARTS):
+            name = self.waiting.next(self.queue)
+            if name is None:
+                return
+            node = self.nodes[name]
+            done, busy = NodeState.UPDATED, NodeState.UPDATING
+            if self.state.reversing:
+                done, busy = NodeState.REVERSED, NodeState.REVERSING
+            moved, revision = self._move(node, done if node.report.passive else busy, now), self._revision_of(node)
+            if moved.state.is_busy and moved.report.desired == revision:  # a person was faster
+                self._judge(moved, revision, done, now)
+            else:
+                self.nodes[name] = replace(
+                    moved, report=replace(moved.report, desired=revision, applied=False, failure="")
+                )
+                yield Apply(name, revision)
+
+    def _revision_of(self, node: RolloutNode) -> int:
+        return node.source if self.state.reversing else self.plan.revision
+
+    def pending_applies(self) -> list[Apply]:
+        """Returns what busy nodes were to be given, and were not: the process ended before."""
+        nodes = [self.nodes[name] for name in self.busy]
+        wanted = [Apply(node.name, self._revision_of(node)) for node in nodes]
+        return [each for each in wanted if self.nodes[each.node].report.desired != each.revision]
+
+    def _is_wave_waiting(self) -> bool:
+        """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
+        return bool(self.busy) or self.waiting.holds_up or len(self.queue) > 0
+
+    def _refill(self, now: float) -> bool:
+        """Moves nodes of later waves into this one if all of its nodes are away: nothing would be learnt from it."""
+        number = self.state.wave
+        names = self._waves[number]
+        if any(self._shows_something(self.nodes[name]) for name in names):
+            return False
+        pending = [self.nodes[name] for wave in self._waves[number + 1 :] for name in wave]
+        able = [node for node in pending if node.state is NodeState.PENDING and not node.report.is_away]
+        for node in [each for each in able if not each.report.passive][: len(names)]:
+            del self._waves[node.wave][node.name]
+            self._waves[number][node.name] = None
+            self._consider(self._change(replace(node, wave=number)), now)
+        return len(self.queue) > 0 or self.waiting.holds_up
+
+    def _shows_something(self, node: RolloutNode) -> bool:
+        return not node.report.passive and node.state in {NodeState.UPDATED, NodeState.FAILED}
+
+    def _complete_wave(self, now: float) -> None:
+        names = self._waves[self.state.wave]
+        if any(self._shows_something(self.nodes[name]) for name in names):
+            self._set(phase=Phase.SOAKING, since=now)
+        elif self.state.wave + 1 < self.wave_count:
+            self._enter_wave(self.state.wave + 1, now)
+        elif not self._is_without_evidence():
+            self._end(Phase.SUCCEEDED, now, "")
+
+    def _is_without_evidence(self) -> bool:
+        """Returns whether there are nodes, and none of them was updated: it would not be a success."""
+        active = [
+            node for node in self.nodes.values() if not node.report.passive and node.state is not NodeState.GONE
+        ]
+        return bool(active) and not any(self._shows_something(node) for node in active)
+
+    def _complete_reversal_wave(self, now: float) -> None:
+        if self.state.wave + 1 < self.wave_count:
+            self._set(wave=self.state.wave + 1)
+            self._restart_queue(now)
+            return
+        stuck = [node.name for node in self.nodes.values() if node.state is NodeState.NOT_REVERSED]
+        if stuck:
+            self._end(Phase.HALTED, now, f"{self.state.reason} Could not be brought back: {_some(stuck)}.")
+        else:
+            self._end(Phase.REVERSED, now, self.state.reason)
+
+    def _next_gate(self, now: float) -> None:
+        if self.current_gate:
+            return
+        wave = self.state.wave
+        passed = {each.gate for each in self.state.gates if each.wave == wave and each.passed}
+        gate = next((each for each in self.plan.gates if each.name not in passed), None)
+        if gate:
+            self._set(gates=(*self.state.gates, GateResult(wave, gate.name, now)))
+        elif wave + 1 < self.wave_count:
+            self._enter_wave(wave + 1, now)
+        else:
+            self._end(Phase.SUCCEEDED, now, "")
+
+    def _enter_wave(self, number: int, now: float) -> None:
+        self._set(phase=Phase.RUNNING, since=now, wave=number)
+        if self.plan.stage_seconds:
+            times = list(self.state.stage_times)
+            for wave in range(number, min(number + 2, self.wave_count)):
+                if not times[wave]:
+                    times[wave] = now
+                    self._stages += self._stages_of(wave)
+            self._set(stage_times=tuple(times))
+        for name in self._waves[number]:
+            self._consider(self.nodes[name], now)
+
+    def _stages_of(self, wave: int) -> list[Stage]:
+        nodes = [self.nodes[name] for name in self._waves[wave]]
+        open_nodes = [node for node in nodes if node.state is NodeState.PENDING and not node.report.passive]
+        return [
+            Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision
+        ]
+
+    def _stage_again(self) -> None:
+        """Asks again after a restart: the process may have ended before all nodes were asked."""
+        for wave, asked in enumerate(self.state.stage_times):
+            if asked and wave >= self.state.wave:
+                self._stages += self._stages_of(wave)
+
+    def _unstage(self) -> None:
+        asked = [wave for wave, moment in enumerate(self.state.stage_times) if moment]
+        nodes = [self.nodes[name] for wave in asked for name in self._waves[wave]]
+        self._stages = [Stage(node.name, 0) for node in nodes if node.state is NodeState.PENDING]
+
+    # What it waits for
+
+    @property
+    def current_gate(self) -> GateResult | None:
+        """The gate that was asked and has not answered."""
+        last = self.state.gates[-1] if self.state.gates else None
+        return last if last and not last.answered and self.phase is Phase.GATES else None
+
+    def unhealthy(self) -> list[str]:
+        """Returns the nodes of the wave that were not seen healthy since the soak began."""
+        nodes = [self.nodes[name] for name in self._waves[self.state.wave]]
+        updated = [node for node in nodes if node.state is NodeState.UPDATED and not node.report.passive]
+        return [node.name for node in updated if not node.report.ready or node.report.seen < self.state.since]
+
+    # Transitions
+
+    def _judge(self, node: RolloutNode, revision: int, done: NodeState, now: float) -> None:
+        report = node.report
+        if report.desired not in {revision, node.source, self.plan.revision, 0}:
+            self._move(node, NodeState.GONE, now, f"It was given revision {report.desired} by a person.")
+        elif report.desired == revision and report.failure:
+            self._fail(node, report.failure, now)
+        elif report.desired == revision and (report.passive or (report.applied and report.ready)):
+            self._move(node, done, now)
+
+    def _is_watched(self, node: RolloutNode) -> bool:
+        """Returns whether the node is in the wave whose health decides."""
+        return not self.phase.is_final and not self.state.reversing and node.wave == self.state.wave
+
+    def _check_time(self, now: float) -> None:
+        limit = self.plan.node_seconds
+        while (name := next(iter(self.busy), None)) and now - self.nodes[name].since >= limit:
+            node = self.nodes[name]
+            if node.report.opens > now:  # its window closed before it began
+                self._move(node, node.state, now)
+                continue
+            silent = "It stopped reporting during its update."
+            self._fail(node, silent if node.report.offline else f"It was not done after {limit:.0f} s.", now)
+        for node_name in self.waiting.due(now):
+            self._consider(self.nodes[node_name], now)
+        if self.phase is Phase.SOAKING and now >= self.state.since + self.plan.soak_seconds + HEALTH_SECONDS:
+            for each in self.unhealthy():
+                if self.phase is Phase.SOAKING:
+                    self._fail(self.nodes[each], "It was not seen healthy after its update.", now)
+        gate = self.current_gate
+        if gate and not self.state.paused and now >= self.gate_deadline(gate):
+            what = "approval" if self.planned(gate.gate).needs_approval else "answer"
+            seconds = self.planned(gate.gate).seconds
+            self.gate_answered(gate.wave, gate.gate, now, passed=False, message=f"no {what} within {seconds:.0f} s")
+
+    def gate_deadline(self, gate: GateResult) -> float:
+        planned = self.planned(gate.gate)
+        return gate.started + planned.seconds + (0.0 if planned.needs_approval else GATE_GRACE)
+
+    def planned(self, gate: str) -> PlannedGate:
+        return next(each for each in self.plan.gates if each.name == gate)
+
+    def _fail(self, node: RolloutNode, cause: str, now: float) -> None:
+        if self.state.reversing:
+            self._move(node, NodeState.NOT_REVERSED, now, cause)
+            return
+        self._move(node, NodeState.FAILED, now, cause)
+        if self.phase.is_final:
+            return
+        self._set(failures=self.state.failures + 1)
+        if self.state.failures > self.plan.max_failures:
+            self._stop(f"{node.name}: {cause}", now)
+
+    def _stop(self, reason: str, now: float, by_gate: PlannedGate | None = None) -> None:
+        """Stops because of a failure. A missing approval says nothing about the revision."""
+        is_bad = by_gate is None or not by_gate.needs_approval
+        self._set(failed=reason if is_bad else "")
+        if is_bad and self.plan.on_failure is OnFailure.REVERSE:
+            self.reverse(reason, now)
+        else:
+            self._end(Phase.HALTED, now, reason)
+
+    def _end(self, phase: Phase, now: float, reason: str) -> None:
+        self._unstage()
+        self._set(phase=phase, since=now, reason=reason)
+        self._restart_queue(now)
+
+    def _set(self, **values: object) -> None:
+        self.state = replace(self.state, **values)  # type: ignore[arg-type]
+
+    def _move(self, node: RolloutNode, state: NodeState, now: float, cause: str = "") -> RolloutNode:
+        moved = self._change(replace(node, state=state, since=now, cause=cause))
+        self.busy.pop(node.name, None)
+        if state.is_busy:
+            self.busy[node.name] = None
+        self.waiting.discard(node.name)
+        self.queue.discard(node.name)
+        self._count(moved)
+        return moved
+
+    def _change(self, node: RolloutNode) -> RolloutNode:
+        self.nodes[node.name] = node
+        self._changed.add(node.name)
+        return node
+
+    def _count(self, node: RolloutNode) -> None:
+        """Counts the node as unavailable while it is updated, and after a failure until it is Ready."""
+        down = node.state is NodeState.FAILED and not node.report.ready and not node.report.offline
+        if node.state.is_busy or (down and not self.state.reversing):
+            self.queue.occupy(node.name, node.domain)
+        else:
+            self.queue.release(node.name)
+
+    def _consider(self, node: RolloutNode, now: float) -> None:
+        """Decides whether the node may begin, and if not, what it waits for."""
+        self._count(node)
+        self.waiting.discard(node.name)
+        self.queue.discard(node.name)
+        if self._is_open(node):
+            staged_by = 0.0
+            if not self.state.reversing and node.report.staged != self.plan.revision and self.plan.stage_seconds:
+                asked = self.state.stage_times[node.wave]
+                staged_by = asked + self.plan.stage_seconds if asked else 0.0
+            if not self.waiting.hold(node, now, staged_by):
+                self.queue.add(node.name, node.domain)
+
+    def _is_open(self, node: RolloutNode) -> bool:
+        """Returns whether the node is to begin in this wave, or should have in an earlier one."""
+        if node.wave > self.state.wave or (self.phase.is_final and not self._catches_up):
+            return False
+        return node.state.is_touched if self.state.reversing else node.state is NodeState.PENDING
+
+    def _restart_queue(self, now: float) -> None:
+        limits = None
+        if domain := self.plan.domain:
+            members: dict[str, int] = {}
+            for node in self.nodes.values():
+                members[node.domain] = members.get(node.domain, 0) + 1
+            limits = {name: domain.max_unavailable.of(count) for name, count in members.items()}
+        self.queue = StartQueue(self.plan.max_unavailable.of(len(self.nodes)), limits)
+        self.waiting = WaitingNodes()
+        for name in self.nodes:
+            self._consider(self.nodes[name], now)
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:10])
+    return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown

@@ -1,0 +1,268 @@
+"""Job gate: runs a Job on each updated node of a wave, and passes when all have succeeded.
+
+The service may create Jobs only where an administrator of the cluster has applied the manifest with the RoleBinding.
+That RoleBinding is needed even if the service has the permissions of an administrator: otherwise a person who may
+create roll-outs could run pods in every namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.rollouts import gate_jobs
+from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRefusedError, GateUnavailableError, repeat
+from aks_flex_rp.time_limit import end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from aks_flex_rp.clusters.client import KubeClient, KubeObject
+    from aks_flex_rp.rollouts.gate_run import GateProgress, GateRun
+    from aks_flex_rp.rollouts.gate_specs import JobGate
+
+MOST_AT_A_TIME = 20  # Jobs
+PAUSE_SECONDS = 2.0
+LOOKS_PER_POD = 5  # the pod of a running Job is read at each fifth look at the Job
+LOG_LINES, LOG_BYTES = "20", "16384"
+GRANT = "aks-flex-rp-rollout-gates"  # the RoleBinding of the manifest
+MANIFEST = "packaging/kubernetes/22-rbac-rollout-gates.yaml"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BACKGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class JobFailedError(Exception):
+    """A Job has failed, so the gate fails."""
+
+
+def grant_remedy(namespace: str) -> str:
+    return f"An administrator of the cluster allows it with `kubectl apply -n {namespace} -f {MANIFEST}`."
+
+
+async def asked(work: Awaitable[T], verb: str, namespace: str) -> T:
+    """Returns the response of the cluster. Translates its errors; `verb` is what the service asks for."""
+    try:
+        return await work
+    except ApiRefused as refusal:
+        if refusal.status == 429 or refusal.status >= 500:
+            raise GateUnavailableError(f"The cluster cannot {verb} now: {refusal.message}.") from None
+        if refusal.status == 403:
+            raise GateRefusedError(
+                f"The service may not {verb} in the namespace {namespace}. {grant_remedy(namespace)} The cluster "
+                f"said: {refusal.message}."
+            ) from None
+        raise GateRefusedError(f"The cluster refused to {verb}: {refusal.message}.") from None
+    except FlexError as error:
+        raise GateUnavailableError(str(error)) from None
+
+
+async def check_grant(client: KubeClient, namespace: str) -> None:
+    """Raises GateRefusedError if no administrator has allowed Jobs of gates in the namespace."""
+    path = f"{RBAC}/namespaces/{namespace}/rolebindings/{GRANT}"
+    if await asked(client.find(path), f"get rolebindings {GRANT}", namespace) is None:
+        raise GateRefusedError(
+            f"The namespace {namespace} does not exist, or does not allow Jobs of gates: it has no RoleBinding "
+            f"{GRANT}. {grant_remedy(namespace)}"
+        )
+
+
+class JobGateRunner:
+    def __init__(
+        self, client: Callable[[str], KubeClient], clock: Callable[[], float], pause: float = PAUSE_SECONDS
+    ) -> None:
+        """Creates the runner. `client` returns the client of a cluster, or raises FlexError."""
+        self._client, self._clock, self._pause = client, clock, pause
+
+    async def run(self, run: GateRun, progress: GateProgress) -> GateAnswer:
+        spec = _spec(run)
+        jobs = NodeJobs(run, spec, progress, self._client, self._clock, self._pause)
+        try:
+            await repeat(jobs.check, progress, self._pause)
+            await jobs.run_all()
+        except JobFailedError as error:
+            return GateAnswer.of(False, str(error))
+        return GateAnswer.of(True, jobs.result())
+
+    async def clean_up(self, run: GateRun) -> None:
+        """Deletes the Jobs of a run with their pods. What remains, the cluster deletes after its time to live."""
+        spec = _spec(run)
+        selector = {"labelSelector": f"{gate_jobs.GATE_LABEL}={run.id}"}
+        try:
+            await self._client(run.cluster).request("DELETE", _jobs(spec), BACKGROUND, parameters=selector)
+        except (ApiRefused, FlexError) as error:
+            log.warning("The Jobs of the gate %s of roll-out %s remain: %s", run.gate.name, run.rollout, error)
+
+    async def check(self, run: GateRun) -> None:
+        """Lets the cluster validate the Job without creating it. Raises GateRefusedError if it refuses it."""
+        spec = _spec(run)
+        with suppress(GateUnavailableError, FlexError):
+            client = self._client(run.cluster)
+            await check_grant(client, spec.namespace)
+            body = gate_jobs.job_manifest(run, spec, "node", run.gate.timeout_seconds)
+            work = client.request("POST", _jobs(spec), body, parameters={"dryRun": "All"})
+            await asked(work, "create jobs", spec.namespace)
+
+
+def _spec(run: GateRun) -> JobGate:
+    if run.gate.job is None:
+        raise AssertionError("The gate has another kind.")
+    return run.gate.job
+
+
+def _jobs(spec: JobGate) -> str:
+    return f"/apis/batch/v1/namespaces/{spec.namespace}/jobs"
+
+
+@dataclass
+class NodeJobs:
+    """The Jobs of one run."""
+
+    run: GateRun
+    spec: JobGate
+    progress: GateProgress
+    cluster_client: Callable[[str], KubeClient]
+    clock: Callable[[], float]
+    pause: float
+    succeeded: int = 0
+    gone: list[str] = field(default_factory=list)  # nodes that left the cluster
+    waits: dict[str, str] = field(default_factory=dict)  # what the running Jobs wait for, by node
+
+    @property
+    def client(self) -> KubeClient:
+        try:
+            return self.cluster_client(self.run.cluster)
+        except FlexError as error:
+            raise GateUnavailableError(str(error)) from None
+
+    async def check(self) -> bool:
+        await check_grant(self.client, self.spec.namespace)
+        return True
+
+    async def run_all(self) -> None:
+        """Runs all Jobs, some at a time. Raises the error of the first that fails; the others keep running."""
+        self._tell()
+        nodes = iter(self.run.nodes)
+        count = min(MOST_AT_A_TIME, len(self.run.nodes))
+        workers = [asyncio.create_task(self._run_each(nodes)) for _ in range(count)]
+        try:
+            for done in asyncio.as_completed(workers):
+                await done
+        finally:
+            for worker in workers:
+                await end_task(worker)
+
+    def result(self) -> str:
+        gone = f" {len(self.gone)} nodes left the cluster: {', '.join(self.gone)}." if self.gone else ""
+        return f"The Job succeeded on {self.succeeded} of {len(self.run.nodes)} nodes.{gone}"
+
+    async def _run_each(self, nodes: Iterator[str]) -> None:
+        for node in nodes:
+            await self._run_on(node)
+            self.waits.pop(node, None)
+            self._tell()
+
+    async def _run_on(self, node: str) -> None:
+        looks = 0
+
+        async def ended() -> bool | None:
+            nonlocal looks
+            looks += 1
+            return await self._look(node, read_pod=looks % LOOKS_PER_POD == 0)
+
+        if await repeat(lambda: self._started(node), self.progress, self.pause) and await repeat(
+            ended, self.progress, self.pause
+        ):
+            self.succeeded += 1
+        else:
+            self.gone.append(node)
+
+    async def _started(self, node: str) -> bool:
+        """Creates the Job unless it is there. Returns False if the node left the cluster."""
+        if not await self._is_there(node):
+            return False
+        body = gate_jobs.job_manifest(self.run, self.spec, node, self.run.seconds_left(self.clock()))
+        with suppress(_AlreadyThere):
+            await asked(_created(self.client, _jobs(self.spec), body), "create jobs", self.spec.namespace)
+        return True
+
+    async def _is_there(self, node: str) -> bool:
+        found = await asked(self.client.find(f"{NODES}/{node}"), f"get nodes {node}", self.spec.namespace)
+        return found is not None
+
+    async def _look(self, node: str, *, read_pod: bool) -> bool | None:
+        """Returns True if the Job succeeded, False if its node left the cluster, None if it is still running."""
+        name = gate_jobs.job_name(self.run, node)
+        job = await asked(self.client.find(f"{_jobs(self.spec)}/{name}"), "get jobs", self.spec.namespace)
+        where = f"The Job {self.spec.namespace}/{name} on node {node}"
+        if job is None:
+            raise JobFailedError(f"{where} was deleted before it ended.")
+        if job["metadata"].get("labels", {}).get(gate_jobs.GATE_LABEL) != self.run.id:
+            raise JobFailedError(f"{where} is not the one of this gate. Delete it.")
+        if gate_jobs.is_succeeded(job):
+            return True
+        if why := gate_jobs.failure(job):
+            if not await self._is_there(node):
+                return False
+            raise JobFailedError(f"{where} failed: {await self._details(name, why)}")
+        if read_pod:
+            return await self._note_pod(node, name)
+        return None
+
+    async def _note_pod(self, node: str, name: str) -> bool | None:
+        pod = await self._pod(name)
+        reason = gate_jobs.waiting_reason(pod) if pod else _no_pod(self.spec.namespace, name)
+        self.waits[node] = reason
+        self._tell()
+        return None if await self._is_there(node) else False
+
+    def _tell(self) -> None:
+        done = f"The Job has succeeded on {self.succeeded} of {len(self.run.nodes)} nodes."
+        waiting = next((f" Node {node}: {why}." for node, why in self.waits.items()), "")
+        self.progress.text = f"{done}{waiting}"
+
+    async def _pod(self, job: str) -> KubeObject | None:
+        path = f"/api/v1/namespaces/{self.spec.namespace}/pods"
+        pods, _ = await asked(
+            self.client.list(path, labelSelector=f"job-name={job}"), "list pods", self.spec.namespace
+        )
+        return pods[0] if pods else None
+
+    async def _details(self, job: str, why: str) -> str:
+        """Returns exit code, reason and the end of the log of a failed Job, as far as they can be read."""
+        try:
+            pod = await self._pod(job)
+            container, ended = gate_jobs.failed_container(pod or {})
+            if not pod or not container:
+                return f"{why}. {self.progress.text}".strip()
+            path = f"/api/v1/namespaces/{self.spec.namespace}/pods/{pod['metadata']['name']}/log"
+            work = self.client.text(path, container=container, tailLines=LOG_LINES, limitBytes=LOG_BYTES)
+            end = gate_jobs.log_end(await asked(work, "get pods/log", self.spec.namespace))
+        except (GateUnavailableError, GateRefusedError) as error:
+            return f"{why}. {error}"
+        return f"{ended} in container {container}. {f'Its log ends with: {end}' if end else 'Its log is empty.'}"
+
+
+class _AlreadyThere(Exception):  # noqa: N818 - expected after a restart of the service
+    pass
+
+
+async def _created(client: KubeClient, path: str, body: KubeObject) -> None:
+    try:
+        await client.create(path, body)
+    except ApiRefused as refusal:
+        if refusal.status == 409 and refusal.reason == "AlreadyExists":
+            raise _AlreadyThere from None
+        raise
+
+
+def _no_pod(namespace: str, job: str) -> str:
+    return f"it has no pod yet; see `kubectl describe job -n {namespace} {job}`"

@@ -1,0 +1,94 @@
+"""What is known of a node of a roll-out, from its record and its last heartbeat. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.api.maintenance_window import next_opening
+from aks_flex_node.errors import MachineError
+from aks_flex_node.timestamps import parse_utc
+from aks_flex_rp.rollouts.states import NodeReport
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.rollout_model import Heartbeat
+
+MAX_CAUSE = 1000  # characters
+
+
+@dataclass(frozen=True)
+class WindowProperties:
+    """A maintenance window, as the properties of a node have it."""
+
+    start: str | None
+    days: Collection[str]
+    duration_minutes: int
+    time_zone: str
+
+
+def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) -> NodeReport:
+    if node is None:
+        return NodeReport(gone="It was deleted.")
+    if node.pool is None or node.pool.name != pool:
+        where = f"in the pool {node.pool.name}" if node.pool else "in no pool"
+        return NodeReport(gone=f"It is {where} now.")
+    status = node.status
+    conditions = {str(each["type"]): each for each in status.get("conditions", ())}
+    ready = str(conditions.get("Ready", {}).get("status", "Unknown"))
+    policy: Mapping[str, Any] = node.effective.get("nodeConfig", {}).get("updatePolicy") or {}
+    applied = str(status.get("appliedConfigVersion", "")) == str(node.version)
+    return NodeReport(
+        ready=ready == "True",
+        unready=ready == "False",
+        desired=node.pool.revision,
+        applied=applied,
+        failure="" if applied else _failure(node, conditions),
+        offline=heartbeat.silent,
+        paused=bool(policy.get("paused")),
+        opens=_opens(policy.get("maintenanceWindow"), now),
+        seen=max(heartbeat.last_seen, node.last_seen),
+        staged=int(status.get("stagedPoolRevision", 0)),
+        passive=not (node.join.is_joined and node.is_monitored),
+    )
+
+
+def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns why the machine did not apply its configuration, or nothing if it has not failed."""
+    failed, upgrade = node.status.get("failedConfigVersion"), conditions.get("UpgradeFailed", {})
+    if failed is None:  # an agent of an earlier release: the condition must be newer than the configuration
+        if upgrade.get("status") != "True" or _moment(upgrade) < node.version:
+            return ""
+    elif str(failed) != str(node.version):
+        return ""
+    applied = conditions.get("ConfigApplied", {})
+    for each in (upgrade if upgrade.get("status") == "True" else {}, applied):
+        if text := each.get("message") or each.get("reason"):
+            return str(text)[:MAX_CAUSE]
+    return "The agent reported that the update failed."
+
+
+def _moment(condition: Mapping[str, Any]) -> float:
+    try:
+        return parse_utc(str(condition.get("lastTransitionTime", ""))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _opens(window: Mapping[str, Any] | None, now: float) -> float:
+    if not window or not window.get("start"):
+        return 0.0
+    found = WindowProperties(
+        str(window["start"]),
+        window.get("days") or (),
+        int(window.get("durationMinutes") or 60),
+        str(window.get("timeZone") or "UTC"),
+    )
+    try:
+        opening = next_opening(found, datetime.fromtimestamp(now, timezone.utc))
+    except (MachineError, ValueError):  # this host does not know the time zone: the agent decides
+        return 0.0
+    return opening.timestamp() if opening else 0.0

@@ -1,0 +1,228 @@
+"""Carries out what the engine of a roll-out decided: writes nodes, runs gates, bars revisions, tells people."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.callers import Caller, CallerKind
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
+from aks_flex_rp.nodes.pool_stage import PoolStage
+from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.resource.effective import changed_values
+from aks_flex_rp.rollouts.gate_run import GateRun
+from aks_flex_rp.rollouts.rollout_events import rollout_messages, state_events
+from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.rollout_model import BarredRevision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.resource.validation import PoolTemplate
+    from aks_flex_rp.rollouts.active_rollout import ActiveRollout
+    from aks_flex_rp.rollouts.gate_runner import GateRunner
+    from aks_flex_rp.rollouts.states import Apply, RunGate
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.pool_model import Pool
+    from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
+
+SERVICE = Caller("aks-flex-rp", "aks-flex-rp", CallerKind.APPLICATION)
+MAX_STAGES = 100  # nodes that are asked to download in one step
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a gate said."""
+
+    number: int  # of the roll-out
+    wave: int
+    gate: str
+    passed: bool
+    message: str
+
+
+class RolloutActions:
+    def __init__(self, commands: NodeCommands, gates: GateRunner) -> None:
+        self._commands, self._gates = commands, gates
+        self._context, self._store = commands.context, commands.context.store
+        self._running: dict[tuple[int, int, str], asyncio.Task[None]] = {}
+        self._answers: list[Answer] = []
+
+    # Decisions
+
+    async def commit(
+        self, rollout: ActiveRollout, after: StoredRollout, nodes: Sequence[StoredRolloutNode]
+    ) -> StoredRollout:
+        """Stores a decision. What it means for the versions of the pool is stored before, and can be repeated."""
+        now, before, state = self._context.now(), rollout.saved, rollout.engine.state
+        events: list[AuditEvent] = []
+        if state.phase is not before.phase or state.failed != before.failed:
+            await self._update_versions(rollout)
+        cluster = await self._context.clusters.find(after.cluster)
+        resource = f"{cluster.id.pool(after.pool) if cluster else after.cluster}/rollouts/{after.key}"
+        request = RequestContext(SERVICE, after.key)
+        is_new = not rollout.stored.state
+        changes = list(state_events(before, state, is_new=is_new, wave_count=rollout.engine.wave_count))
+        if state.phase is not before.phase or is_new:
+            detail = {"state": state.phase.value, "wave": state.wave + 1, "reason": state.reason}
+            events.append(request.event(now, AuditAction.ROLLOUT_STATE, resource, **detail))
+        messages = rollout_messages(self._commands.publisher, after, changes, now)
+        return await self._store.put_rollout(after, nodes, events, messages)
+
+    async def _update_versions(self, rollout: ActiveRollout) -> None:
+        pool = await self._store.pool(rollout.stored.cluster, rollout.stored.pool)
+        if pool is None:
+            return
+        bar = await self._bar(rollout, pool) if rollout.engine.state.failed else None
+        stable = rollout.stable_revision
+
+        async def write(found: PoolVersions | None) -> None:
+            after = found
+            if after and bar and all(each.revision != bar.revision for each in after.barred):
+                after = after.with_barred(bar)
+            if after and stable:
+                after = replace(after, stable=stable)
+            if after and after != found:
+                await self._store.put_pool_versions(after, [await self._barred_event(rollout, bar)] if bar else [])
+
+        await retry_on_conflict(lambda: self._store.pool_versions(pool), write)
+
+    async def _bar(self, rollout: ActiveRollout, pool: Pool) -> BarredRevision | None:
+        """Returns the bar of the revision that failed: the values that it changed."""
+        revision, source = rollout.engine.plan.revision, rollout.usual_source
+        failed = await self._store.pool_revision(pool, revision)
+        earlier = await self._store.pool_revision(pool, source) if source else None
+        if failed is None:
+            return None
+        changes = changed_values(earlier.template if earlier else {}, failed.template)
+        values = {path: after for path, (_, after) in changes.items()}
+        return BarredRevision(
+            revision, values, rollout.stored.key, rollout.engine.state.failed[:1000], self._context.now()
+        )
+
+    async def _barred_event(self, rollout: ActiveRollout, bar: BarredRevision) -> AuditEvent:
+        cluster = await self._context.clusters.find(rollout.stored.cluster)
+        resource = cluster.id.pool(rollout.stored.pool) if cluster else rollout.stored.cluster
+        detail = {"revision": bar.revision, "rolloutName": bar.rollout, "reason": bar.reason}
+        return RequestContext(SERVICE, bar.rollout).event(
+            self._context.now(), AuditAction.REVISION_BARRED, resource, **detail
+        )
+
+    # Nodes
+
+    async def apply(self, rollout: ActiveRollout, applies: Sequence[Apply]) -> None:
+        """Gives nodes their revisions. The engine is told which ones cannot have it."""
+        groups: dict[tuple[int, str], list[str]] = {}
+        for each in applies:
+            state = rollout.engine.nodes[each.node].state.value
+            groups.setdefault((each.revision, state), []).append(each.node)
+        for (revision, state), names in groups.items():
+            await self._apply_group(rollout, revision, state, names)
+
+    async def _apply_group(self, rollout: ActiveRollout, revision: int, state: str, names: list[str]) -> None:
+        reverses = rollout.engine.state.reversing
+        options = ApplyOptions(
+            allow_downgrade=reverses or rollout.spec.allow_downgrade,
+            rollout=rollout.stored,
+            state=state,
+            reverses=reverses,
+        )
+        try:
+            cluster, pool, template = await self._template(rollout, revision)
+            result = await PoolApply(self._commands).apply(
+                cluster, pool, template, names, _request(rollout.stored), options
+            )
+            refused = result.refused
+        except ArmError as error:
+            refused = [(name, error) for name in names]
+        except (RecordRefused, RecordUnverifiable) as error:
+            refused = [(name, ArmError(500, "RecordRefused", error.message)) for name in names]
+        for name, why in refused:
+            rollout.engine.refused(name.lower(), f"{why.code}: {why.message}", self._context.now())
+
+    async def stage_some(self, rollout: ActiveRollout) -> None:
+        """Asks some of the nodes that wait for it to download ahead."""
+        for _ in range(min(len(rollout.stages), MAX_STAGES)):
+            each = rollout.stages.popleft()
+            try:
+                cluster, _, template = await self._template(rollout, each.revision or rollout.engine.plan.revision)
+                stage = PoolStage(self._context, cluster, rollout.stored.pool, _request(rollout.stored))
+                has_to = await stage.stage(each.node, template if each.revision else None)
+            except (ArmError, RecordRefused, RecordUnverifiable) as error:
+                log.warning("The node %s is not asked to download ahead: %s", each.node, error)
+                has_to = False
+            if each.revision and not has_to:
+                rollout.engine.staged(each.node, self._context.now())
+                rollout.is_due = True
+
+    async def _template(self, rollout: ActiveRollout, revision: int) -> tuple[ClusterInfo, Pool, PoolTemplate]:
+        stored = rollout.stored
+        cluster = await self._context.clusters.find(stored.cluster)
+        pool = await self._store.pool(stored.cluster, stored.pool)
+        if cluster is None or pool is None:
+            raise ArmError(404, "PoolNotFound", f"The pool '{stored.pool}' does not exist any more.")
+        return cluster, pool, await PoolTemplates(self._store).of_revision(pool, revision)
+
+    # Gates
+
+    def start_gate(self, rollout: ActiveRollout, action: RunGate) -> None:
+        """Starts a gate, unless it runs already."""
+        key = (rollout.number, action.wave, action.gate)
+        if key in self._running:
+            return
+        spec = next(each for each in rollout.spec.gates if each.name == action.gate)
+        run = GateRun(
+            rollout.stored.cluster,
+            rollout.stored.pool,
+            rollout.stored.key,
+            action.wave + 1,
+            rollout.engine.plan.revision,
+            rollout.updated_nodes(action.wave),
+            spec,
+            action.started,
+        )
+        self._running[key] = asyncio.create_task(self._run_gate(rollout.number, action, run))
+
+    async def _run_gate(self, number: int, action: RunGate, run: GateRun) -> None:
+        try:
+            answer = await self._gates.run(run)
+            passed, message = answer.passed, answer.message
+        except Exception as error:
+            log.exception("The gate %s of the roll-out %s failed.", action.gate, run.rollout)
+            passed, message = False, f"The gate could not be run: {error!r}"
+        self._answers.append(Answer(number, action.wave, action.gate, passed, message))
+        self._running.pop((number, action.wave, action.gate), None)
+        try:
+            await self._gates.clean_up(run)
+        except Exception:
+            log.exception("What the gate %s created could not be removed.", action.gate)
+
+    def take_answers(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def cancel_gates(self) -> None:
+        """Ends all gates without an answer: another replica runs them."""
+        for task in self._running.values():
+            task.cancel()
+        self._running.clear()
+        self._answers.clear()
+
+    def stop(self) -> None:
+        self.cancel_gates()
+        self._gates.stop()
+
+
+def _request(stored: StoredRollout) -> RequestContext:
+    """The service acts for the person who created the roll-out, and was allowed to."""
+    by = str(stored.system.get("createdBy", ""))
+    return RequestContext(replace(SERVICE, name=f"aks-flex-rp for {by}"), stored.key, is_owner=True)

@@ -1,0 +1,108 @@
+"""The body of a roll-out, and the plan that it describes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from aks_flex_rp.arm.errors import Problem, problem_from_pydantic
+from aks_flex_rp.resource.models import ENVELOPE, WireModel
+from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
+from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
+
+MAX_LABELS = 16
+MAX_WAVES = 20
+WEEK = 604_800
+READ_ONLY = (
+    *("provisioningState", "state", "paused", "wave", "reason", "waitsFor", "failures", "startedAt", "stateSince"),
+    *("endedAt", "createdBy", "waveProgress", "gateResults", "overridden"),
+)
+
+
+def _share(text: str) -> str:
+    share = Share.parse(text)
+    if not (0 < share.percent <= 100 or 0 < share.count <= 1_000_000):
+        raise PydanticCustomError("share", "must be a number of nodes such as 3, or a percentage from 1% to 100%")
+    return text
+
+
+ShareText = Annotated[str, Field(pattern=r"^[0-9]{1,7}%?$"), AfterValidator(_share)]
+Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=MAX_LABELS)]
+Seconds = Annotated[int, Field(ge=0, le=WEEK)]
+
+
+def _ascending(waves: list[str]) -> list[str]:
+    shares = [Share.parse(each) for each in waves]
+    if shares[-1].percent != 100:
+        raise PydanticCustomError("waves", "must end with 100%, so that no node is left out")
+    for kind in ([each.count for each in shares if each.count], [each.percent for each in shares if each.percent]):
+        if any(later <= earlier for earlier, later in pairwise(kind)):
+            raise PydanticCustomError("waves", "must be ascending: each wave includes the earlier ones")
+    return waves
+
+
+class FailureDomainSpec(WireModel):
+    label: Annotated[str, Field(min_length=1, max_length=317)]
+    max_unavailable: ShareText = "1"
+
+
+class RolloutProperties(WireModel):
+    revision: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    node_selector: Labels | None = None
+    waves: Annotated[list[ShareText], Field(min_length=1, max_length=MAX_WAVES), AfterValidator(_ascending)] = Field(
+        default_factory=lambda: ["1", "10%", "50%", "100%"]
+    )
+    canary_selector: Labels | None = None
+    max_unavailable: ShareText = "10%"
+    failure_domain: FailureDomainSpec | None = None
+    soak_seconds: Seconds = 600
+    max_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    on_failure: Literal["halt", "reverse"] = "reverse"
+    node_timeout_seconds: Annotated[int, Field(ge=30, le=WEEK)] = 3600
+    stage_timeout_seconds: Seconds = 600
+    allow_downgrade: bool = False
+    gates: Gates = Field(default_factory=list)
+    replace_active: bool = False
+
+    def plan(self, revision: int) -> RolloutPlan:
+        domain = self.failure_domain
+        return RolloutPlan(
+            revision,
+            tuple(map(Share.parse, self.waves)),
+            self.canary_selector or {},
+            Share.parse(self.max_unavailable),
+            FailureDomain(domain.label, Share.parse(domain.max_unavailable)) if domain else None,
+            float(self.soak_seconds),
+            self.max_failures,
+            OnFailure(self.on_failure),
+            tuple(
+                PlannedGate(each.name, float(each.timeout_seconds), each.kind == "approval") for each in self.gates
+            ),
+            float(self.node_timeout_seconds),
+            float(self.stage_timeout_seconds),
+        )
+
+    def document(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def parse_rollout(body: dict[str, Any]) -> RolloutProperties | list[Problem]:
+    problems = [
+        Problem(name, "Unknown property. Correct its name, or remove it.")
+        for name in body
+        if name not in {"properties", *ENVELOPE}
+    ]
+    properties = body.get("properties", {})
+    if not isinstance(properties, dict):
+        return [*problems, Problem("properties", "The value must be an object.")]
+    try:
+        found = RolloutProperties.model_validate(
+            {key: value for key, value in properties.items() if key not in READ_ONLY and value is not None}
+        )
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)
+        return [*problems, *(problem_from_pydantic(each, "properties") for each in wrong)]
+    return problems or found

@@ -1,0 +1,373 @@
+"""Roll-outs, their nodes, the versions of pools, and the lease of the replica that steps the roll-outs.
+
+The rows are authenticated like those of nodes. The version of a roll-out decides: of two writers with the same
+version, one gets a Conflict, and nothing of its write remains. Every write of a node that is in an open roll-out
+leaves a signal in the same transaction, so that the replica with the lease reads only what changed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_rp.store import outbox, rollout_rows, rows, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.model import Conflict
+from aks_flex_rp.store.record_authenticator import pool_identity
+from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
+from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, NODE_TYPES, ROLLOUT_COLUMNS, VERSIONS_COLUMNS
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.outbox import OutboxMessage
+    from aks_flex_rp.store.pool_model import Pool
+    from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.rows import Row, Values
+
+MAX_ROLLOUTS = 50  # ended ones that a pool keeps
+NODES_PER_READ = 1000
+
+_ROLLOUTS = f"SELECT {ROLLOUT_COLUMNS} FROM rollouts"  # noqa: S608 - constants
+_NODES = f"SELECT {NODE_COLUMNS} FROM rollout_nodes"  # noqa: S608 - constants
+SELECT = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND key = $3"
+SELECT_OF_POOL = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
+SELECT_ACTIVE = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 1"
+SELECT_ALL = f"{_ROLLOUTS} WHERE (cluster, pool, key) > ($1, $2, $3) ORDER BY cluster, pool, key LIMIT $4"
+SELECT_NODE = f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
+SELECT_NODES = f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4 ORDER BY node LIMIT $5"
+SELECT_ALL_NODES = (
+    f"{_NODES} WHERE (cluster, pool, rollout, node) > ($1, $2, $3, $4) ORDER BY cluster, pool, rollout, node LIMIT $5"
+)
+SELECT_SOME_NODES = (
+    f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4 AND ($6 = '' OR state = $6)"
+    " AND (CAST($7 AS BIGINT) < 0 OR wave = $7) ORDER BY node LIMIT $5"
+)
+COUNT_STATES = (
+    "SELECT r.wave, r.state, count(*), SUM(COALESCE(f.silent, 0)) FROM rollout_nodes r"
+    " LEFT JOIN fleet f ON f.place = $4 AND f.key = r.node"
+    " WHERE r.cluster = $1 AND r.pool = $2 AND r.rollout = $3 GROUP BY r.wave, r.state ORDER BY r.wave"
+)
+CREATE = (
+    f"INSERT INTO rollouts ({ROLLOUT_COLUMNS}) SELECT {casts(1, rollout_rows.ROLLOUT_TYPES)}"  # noqa: S608 - constants
+    " WHERE EXISTS (SELECT 1 FROM pools WHERE cluster = $1 AND key = $2)"
+    " AND NOT EXISTS (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2 AND active = 1)"
+    " ON CONFLICT DO NOTHING RETURNING key"
+)
+REPLACE = (
+    "UPDATE rollouts SET number = $4, phase = $5, active = $6, open = $7, content = $8, created = $9, version = $10,"
+    " code = $11 WHERE cluster = $1 AND pool = $2 AND key = $3 AND version = $12 RETURNING key"
+)
+DELETE = (
+    "DELETE FROM rollouts WHERE cluster = $1 AND pool = $2 AND number = $3 AND active = 0 AND version = $4"
+    " RETURNING key"
+)
+_OF_ROLLOUT = f"WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND {IF_DECIDED}"
+DELETE_NODES = FollowStatement(lambda _: f"DELETE FROM rollout_nodes {_OF_ROLLOUT}")  # noqa: S608 - constants
+DELETE_SIGNALS = FollowStatement(lambda _: f"DELETE FROM rollout_signals {_OF_ROLLOUT}")  # noqa: S608 - constants
+PUT_NODE = f"INSERT INTO rollout_nodes ({NODE_COLUMNS}) VALUES ({', '.join(f'${n}' for n in range(1, 12))})"  # noqa: S608 - constants
+# Nodes of roll-outs that were not created: another request was faster, or the process ended.
+FORGET_NODES = (
+    "DELETE FROM rollout_nodes WHERE cluster = $1 AND pool = $2 AND rollout < $3 AND rollout NOT IN"
+    " (SELECT number FROM rollouts WHERE cluster = $1 AND pool = $2)"
+)
+SELECT_ENDED = (
+    f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 0"
+    f" ORDER BY number DESC LIMIT 100 OFFSET {MAX_ROLLOUTS}"
+)
+
+
+def _delete_of_pool(_first: int, table: str) -> str:
+    return f"DELETE FROM {table} WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - constants
+
+
+TABLES = ("rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
+DELETE_OF_POOL = tuple(FollowStatement(partial(_delete_of_pool, table=each)) for each in TABLES)
+
+SELECT_VERSIONS_OF_OPEN = "SELECT cluster, pool, key, version FROM rollouts WHERE open = 1"
+HEARTBEATS = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND pool = $2"
+HEARTBEAT = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND key = $2"
+SIGNAL_COLUMNS = "sequence, cluster, pool, rollout, node, override"
+SELECT_SIGNALS = f"SELECT {SIGNAL_COLUMNS} FROM rollout_signals ORDER BY sequence LIMIT $1"  # noqa: S608 - constants
+DELETE_SIGNAL = "DELETE FROM rollout_signals WHERE sequence = $1"
+
+SELECT_VERSIONS = f"SELECT {VERSIONS_COLUMNS} FROM pool_versions WHERE cluster = $1 AND pool = $2"  # noqa: S608 - constants
+SELECT_ALL_VERSIONS = (
+    f"SELECT {VERSIONS_COLUMNS} FROM pool_versions WHERE (cluster, pool) > ($1, $2) ORDER BY cluster, pool LIMIT $3"  # noqa: S608 - constants
+)
+PUT_VERSIONS = (
+    f"INSERT INTO pool_versions ({VERSIONS_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"  # noqa: S608 - constants
+    " ON CONFLICT (cluster, pool) DO UPDATE SET content = $3, created = $4, version = $5, code = $6"
+    " WHERE pool_versions.version = $7 OR pool_versions.created <> $4 RETURNING pool"
+)
+
+# The lease ends by the clock of the database's clients. Two holders for a moment do no harm: versions decide.
+TAKE_LEASE = WriteStatement(
+    "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $4)"
+    " ON CONFLICT (name) DO UPDATE SET holder = $2, until = $4"
+    " WHERE leases.holder = $2 OR leases.until < $3"
+    " OR leases.until > CAST($4 AS DOUBLE PRECISION) + 60 RETURNING name"
+)
+END_LEASE = WriteStatement("DELETE FROM leases WHERE name = $1 AND holder = $2 RETURNING name")
+
+
+@cache
+def _signal(first: int) -> str:
+    return (
+        "INSERT INTO rollout_signals (cluster, pool, rollout, node, override)"  # noqa: S608 - constants
+        f" SELECT n.cluster, n.pool, n.rollout, n.node, CAST(${first} AS TEXT) FROM rollout_nodes n"
+        " JOIN rollouts r ON r.cluster = n.cluster AND r.pool = n.pool AND r.number = n.rollout AND r.open = 1"
+        f" WHERE n.cluster = $1 AND n.node = $2 AND {IF_DECIDED}"
+    )
+
+
+def signal(override: str = "") -> FollowStatement:
+    """Returns the statement that follows every write of a node. $1 and $2 are its cluster and key."""
+    return FollowStatement(_signal, (override,))
+
+
+@cache
+def _put_nodes(first: int, count: int) -> str:
+    starts = range(first, first + count * len(NODE_TYPES), len(NODE_TYPES))
+    values = ", ".join(f"({casts(start, NODE_TYPES)})" for start in starts)
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in NODE_COLUMNS.split(", ")[4:])
+    return (
+        f"INSERT INTO rollout_nodes ({NODE_COLUMNS}) SELECT * FROM (VALUES {values}) AS changed WHERE {IF_DECIDED}"  # noqa: S608 - constants
+        f" ON CONFLICT (cluster, pool, rollout, node) DO UPDATE SET {replaced}"
+    )
+
+
+class RolloutsProtocol(Protocol):
+    async def create_rollout(
+        self,
+        rollout: StoredRollout,
+        nodes: Sequence[StoredRolloutNode],
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+    ) -> StoredRollout:
+        """Creates a roll-out with its nodes. Raises Conflict if it exists, or if the pool has an active one."""
+        ...
+
+    async def put_rollout(
+        self,
+        rollout: StoredRollout,
+        nodes: Sequence[StoredRolloutNode] = (),
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+    ) -> StoredRollout:
+        """Replaces a roll-out and writes its changed nodes. Raises Conflict if it was changed since it was read."""
+        ...
+
+    async def delete_rollout(self, rollout: StoredRollout, events: Sequence[AuditEvent] = ()) -> None:
+        """Deletes an ended roll-out. Raises Conflict if it was changed, or is active."""
+        ...
+
+    async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None: ...
+
+    async def active_rollout(self, cluster: str, pool: str) -> StoredRollout | None: ...
+
+    async def rollouts(
+        self, cluster: str, pool: str, before: int = 2**62, limit: int = 100
+    ) -> tuple[StoredRollout, ...]:
+        """Returns roll-outs of a pool with lower numbers than `before`, the newest first."""
+        ...
+
+    async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
+        """Returns the versions of all roll-outs in which something can still happen, by cluster, pool and key."""
+        ...
+
+    async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
+        """Returns the last heartbeats of the nodes of a pool."""
+        ...
+
+    async def heartbeat(self, cluster: str, node: str) -> Heartbeat: ...
+
+    async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]: ...
+
+    async def rollout_node_page(
+        self, rollout: StoredRollout, after: str = "", limit: int = 100, *, state: str = "", wave: int = -1
+    ) -> tuple[StoredRolloutNode, ...]: ...
+
+    async def count_states(self, rollout: StoredRollout) -> tuple[StateCount, ...]: ...
+
+    async def forget_rollouts(self, cluster: str, pool: str, before: int) -> None:
+        """Deletes the oldest ended roll-outs above the limit, and nodes of roll-outs that were not created."""
+        ...
+
+    async def rollout_signals(self, limit: int) -> tuple[RolloutSignal, ...]: ...
+
+    async def signals_handled(self, signals: Sequence[RolloutSignal]) -> None: ...
+
+    async def pool_versions(self, pool: Pool) -> PoolVersions:
+        """Returns the versions of a pool; of version 0 if none are stored."""
+        ...
+
+    async def put_pool_versions(self, versions: PoolVersions, events: Sequence[AuditEvent] = ()) -> PoolVersions:
+        """Raises Conflict if they were changed since they were read."""
+        ...
+
+    async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
+        """Takes or renews a lease. Returns False if another holder has it."""
+        ...
+
+    async def end_lease(self, name: str, holder: str) -> None: ...
+
+
+class SqlRollouts(AuthenticatedRows, ABC):
+    @abstractmethod
+    async def _write(
+        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _cluster_number(self, cluster: str) -> int: ...
+
+    async def create_rollout(
+        self,
+        rollout: StoredRollout,
+        nodes: Sequence[StoredRolloutNode],
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+    ) -> StoredRollout:
+        identity = (*pool_identity(rollout.cluster, rollout.pool), "rollouts", rollout.key)
+        written = replace(rollout, version=self._records.new_revision(*identity))
+        if nodes:  # without their roll-out, they mean nothing
+            await self._write_many(PUT_NODE, [self._node_values(each) for each in nodes])
+        follows = (*_recorded(events), *outbox.enqueue(messages))
+        if not await self._write(*sql.compose_write(CREATE, self._rollout_values(written), *follows)):
+            raise Conflict(f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one.")
+        return written
+
+    async def put_rollout(
+        self,
+        rollout: StoredRollout,
+        nodes: Sequence[StoredRolloutNode] = (),
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+    ) -> StoredRollout:
+        written = replace(rollout, version=rollout.version + 1)
+        follows = [*_recorded(events), *outbox.enqueue(messages)]
+        if nodes:
+            values = tuple(value for each in nodes for value in self._node_values(each))
+            follows.append(FollowStatement(partial(_put_nodes, count=len(nodes)), values))
+        decisive = (*self._rollout_values(written), rollout.version)
+        if not await self._write(*sql.compose_write(REPLACE, decisive, *follows)):
+            raise Conflict(f"The roll-out {rollout.key} was changed since it was read.")
+        return written
+
+    async def delete_rollout(self, rollout: StoredRollout, events: Sequence[AuditEvent] = ()) -> None:
+        decisive = (rollout.cluster, rollout.pool, rollout.number, rollout.version)
+        follows = (DELETE_NODES, DELETE_SIGNALS, *_recorded(events))
+        if not await self._write(*sql.compose_write(DELETE, decisive, *follows)):
+            raise Conflict(f"The roll-out {rollout.key} was changed since it was read, or is active.")
+
+    async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None:
+        found = await self._read(SELECT, cluster, pool, key)
+        return await self._verified_rollout(found[0]) if found else None
+
+    async def active_rollout(self, cluster: str, pool: str) -> StoredRollout | None:
+        found = await self._read(SELECT_ACTIVE, cluster, pool)
+        return await self._verified_rollout(found[0]) if found else None
+
+    async def rollouts(
+        self, cluster: str, pool: str, before: int = 2**62, limit: int = 100
+    ) -> tuple[StoredRollout, ...]:
+        found = await self._read(SELECT_OF_POOL, cluster, pool, before, limit)
+        return await authentic_records(self._verified_rollout, found)
+
+    async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
+        found = await self._read(SELECT_VERSIONS_OF_OPEN)
+        return {(str(cluster), str(pool), str(key)): int(version) for cluster, pool, key, version in found}
+
+    async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
+        found = await self._read(HEARTBEATS, await self._cluster_number(cluster), pool)
+        return {str(key): Heartbeat(float(seen), bool(silent)) for key, seen, silent in found}
+
+    async def heartbeat(self, cluster: str, node: str) -> Heartbeat:
+        found = await self._read(HEARTBEAT, await self._cluster_number(cluster), node)
+        return Heartbeat(float(found[0][1]), bool(found[0][2])) if found else Heartbeat()
+
+    async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]:
+        keys, after = (rollout.cluster, rollout.pool, rollout.number), ""
+        nodes: list[StoredRolloutNode] = []
+        while found := await self._read(SELECT_NODES, *keys, after, NODES_PER_READ):
+            nodes += await authentic_records(self._verified_rollout_node, found)
+            after = str(found[-1][3])
+        return tuple(nodes)
+
+    async def rollout_node_page(
+        self, rollout: StoredRollout, after: str = "", limit: int = 100, *, state: str = "", wave: int = -1
+    ) -> tuple[StoredRolloutNode, ...]:
+        keys = (rollout.cluster, rollout.pool, rollout.number)
+        found = await self._read(SELECT_SOME_NODES, *keys, after, limit, state, wave)
+        return await authentic_records(self._verified_rollout_node, found)
+
+    async def count_states(self, rollout: StoredRollout) -> tuple[StateCount, ...]:
+        number = await self._cluster_number(rollout.cluster)
+        found = await self._read(COUNT_STATES, rollout.cluster, rollout.pool, rollout.number, number)
+        return tuple(
+            StateCount(int(wave), str(state), int(nodes), int(offline)) for wave, state, nodes, offline in found
+        )
+
+    async def forget_rollouts(self, cluster: str, pool: str, before: int) -> None:
+        for row in await self._read(SELECT_ENDED, cluster, pool):
+            decisive = (cluster, pool, row[3], row[9])
+            await self._write(*sql.compose_write(DELETE, decisive, DELETE_NODES, DELETE_SIGNALS))
+        await self._write_many(FORGET_NODES, [(cluster, pool, before)], repeatable=True)
+
+    async def rollout_signals(self, limit: int) -> tuple[RolloutSignal, ...]:
+        return tuple(RolloutSignal(*row) for row in await self._read(SELECT_SIGNALS, limit))
+
+    async def signals_handled(self, signals: Sequence[RolloutSignal]) -> None:
+        if signals:
+            await self._write_many(DELETE_SIGNAL, [(each.sequence,) for each in signals], repeatable=True)
+
+    async def pool_versions(self, pool: Pool) -> PoolVersions:
+        found = await self._read(SELECT_VERSIONS, pool.cluster, pool.key)
+        row = await self._verified(found[0], rollout_rows.versions_row, SELECT_VERSIONS) if found else None
+        versions = await self._parsed(row, rollout_rows.versions_of, rollout_rows.versions_row) if row else None
+        if versions is None or versions.created != pool.created:  # of an earlier pool with this name
+            return PoolVersions(pool.cluster, pool.key, pool.created, 0)
+        return versions
+
+    async def put_pool_versions(self, versions: PoolVersions, events: Sequence[AuditEvent] = ()) -> PoolVersions:
+        identity = (*pool_identity(versions.cluster, versions.pool), "versions")
+        version = versions.version + 1 if versions.version else self._records.new_revision(*identity)
+        written = replace(versions, version=version)
+        columns = rollout_rows.versions_values(written)
+        code = self._records.sign(rollout_rows.signed_versions(columns))
+        values = (*columns, code, versions.version)
+        if not await self._write(*sql.compose_write(PUT_VERSIONS, values, *_recorded(events))):
+            raise Conflict(f"The versions of the pool {versions.pool} were changed since they were read.")
+        return written
+
+    async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
+        return bool(await self._write(TAKE_LEASE, (name, holder, now, now + seconds)))
+
+    async def end_lease(self, name: str, holder: str) -> None:
+        await self._write(END_LEASE, (name, holder))
+
+    def _rollout_values(self, rollout: StoredRollout) -> Values:
+        columns = rollout_rows.rollout_values(rollout)
+        return (*columns, self._records.sign(rollout_rows.signed_rollout(columns)))
+
+    def _node_values(self, node: StoredRolloutNode) -> Values:
+        columns = rollout_rows.node_values(node)
+        return (*columns, self._records.sign(rollout_rows.signed_node(columns)))
+
+    async def _verified_rollout(self, row: Row) -> StoredRollout | None:
+        passed = await self._verified(row, rollout_rows.rollout_row, SELECT)
+        return await self._parsed(passed, rollout_rows.rollout_of, rollout_rows.rollout_row) if passed else None
+
+    async def _verified_rollout_node(self, row: Row) -> StoredRolloutNode | None:
+        passed = await self._verified(row, rollout_rows.node_row, SELECT_NODE)
+        return await self._parsed(passed, rollout_rows.node_of, rollout_rows.node_row) if passed else None
+
+
+def _recorded(events: Sequence[AuditEvent]) -> list[FollowStatement]:
+    return [sql.recorded([rows.event_values(each) for each in events])] if events else []

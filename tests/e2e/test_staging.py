@@ -1,0 +1,82 @@
+"""Staging on a real managed node: the update of a staged configuration needs no mirror."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab.mirror.fault_rules import StatusFault
+from aks_flex_node.agent.paths import CURRENT_CONFIG, STAGING_CONFIG
+from tests.agents import flex
+from tests.managed_node import Followed
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.lab import Lab
+
+STAGED = "/var/lib/aks-flex-node/artifacts/next"
+OLD = {"kubernetes": "1.35.4", "runc": "1.4.0"}
+NEW = {"kubernetes": "1.36.3", "runc": "1.5.2"}
+
+
+@pytest.fixture
+def node(lab: Lab) -> Iterator[Followed]:
+    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
+
+    with lab.exclusive():
+        machine = lab.inventory.add("staging-1", DebianRelease.BOOKWORM, "site-1")
+    found = Followed.make(lab, machine, versions=OLD)
+    found.join()
+    until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
+    yield found
+    found.delete()
+    with lab.exclusive():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+def orders(node: Followed, versions: dict[str, str]) -> None:
+    """Writes the next configuration of a stopped daemon, as if the provider had sent it."""
+    config: dict[str, Any] = json.loads(node.machine.run("cat", CURRENT_CONFIG).out)["config"]
+    for name, version in versions.items():
+        config[name] = {**config.get(name, {}), "version": version}
+    config["azure"].pop("bootstrapToken", None)
+    config["azure"]["servicePrincipal"].pop("clientSecret", None)  # the provider does not send it
+    text = json.dumps({"poolRevision": 5, "config": config})
+    node.machine.run("sh", "-c", f"umask 077 && printf %s {shlex.quote(text)} > {STAGING_CONFIG}")
+
+
+def kubelet(node: Followed) -> str:
+    return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
+
+
+def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Followed) -> None:
+    node.machine.run("systemctl", "stop", "aks-flex-node")
+    orders(node, NEW)
+
+    # Killed in the middle, staging leaves nothing that counts.
+    node.machine.run("timeout", "--signal=KILL", "0.7", "aks-flex-node", "job", "stage", check=False)
+    assert node.status()["daemon"]["staging"] == {"poolRevision": 5, "staged": False, "message": ""}
+    flex(node.machine, "job", "stage")
+    assert node.status()["daemon"]["staging"]["staged"]
+    assert "pool revision 5: downloaded and verified, not in effect" in flex(node.machine, "status").out
+    differs = flex(node.machine, "verify", check=False).out.split()
+    assert differs == ["service", "start", "aks-flex-node.service"]
+    flex(node.machine, "artifacts", "clean", "--old")  # keeps what is staged
+    assert kubelet(node) == "v1.35.4"
+
+    lab.mirror.add("*", StatusFault(503))
+    try:
+        version = node.update(versions=NEW)
+        node.machine.run("systemctl", "start", "aks-flex-node")
+        node.follows(version)
+    finally:
+        lab.mirror.reset()
+    until(lambda: kubelet(node) == "v1.36.3", "the Node reports its new kubelet")
+    until(lambda: not node.machine.run("test", "-e", STAGED, check=False).ok, "what was staged is gone")
+    flex(node.machine, "verify")

@@ -1,0 +1,162 @@
+"""Tests of roll-outs over HTTP, with simulated nodes on both stores: waves, halt and reversal, bars, people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD, SimulatedFleet
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.service_harness import Running
+
+
+@pytest.fixture
+def fleet(service: Running) -> SimulatedFleet:
+    return SimulatedFleet(service)
+
+
+def test_roll_out_brings_all_nodes_to_a_revision(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    made = fleet.start()
+    assert made.status == 201, made.json
+    assert fleet.start().status == 200  # the same again
+    fleet.work_until("Succeeded")
+    assert set(fleet.revisions().values()) == {2}
+    assert [name for name, _ in fleet.given] == fleet.names
+    found = fleet.shown()
+    assert [wave["updated"] for wave in found["waveProgress"]] == [1, 1, 2]
+    assert found["waitsFor"] == []
+    assert fleet.api.pool("GET", fleet.pool).json["properties"]["stableRevision"] == 2
+
+
+def test_bad_revision_touches_one_wave_and_comes_back(fleet: SimulatedFleet) -> None:
+    fleet.write(BAD)
+    fleet.start()
+    found = fleet.work_until("Reversed")
+    assert found["reason"] == f"{fleet.names[0]}: containerd does not start."
+    assert {name for name, _ in fleet.given} == {fleet.names[0]}
+    assert set(fleet.revisions().values()) == {1}
+    shown = fleet.api.pool("GET", fleet.pool).json["properties"]
+    assert [each["revision"] for each in shown["barredRevisions"]] == [2]
+    refused = fleet.start("r2")
+    assert (refused.status, refused.json["error"]["code"]) == (409, "RevisionBarred")
+    fleet.write({**BAD, "versions": {"npd": "v0.8.19"}})  # another revision with the same value
+    assert fleet.start("r2").json["error"]["code"] == "RevisionBarred"
+    own = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 13}}}
+    assert fleet.api.put(fleet.names[1], own).json["error"]["code"] == "RevisionBarred"
+    allowed = fleet.api.pool("POST", fleet.pool, "allowRevision", body={"revision": 2})
+    assert allowed.json["properties"]["barredRevisions"] == []
+    assert fleet.start("r2").status == 201
+
+
+def test_halted_roll_out_is_reversed_by_a_person(fleet: SimulatedFleet) -> None:
+    fleet.write(BAD)
+    fleet.start(onFailure="halt")
+    fleet.work_until("Halted")
+    assert fleet.revisions()[fleet.names[0]] == 2
+    assert fleet.rollout("POST", "r1", "reverse").status == 200
+    fleet.work_until("Reversed")
+    assert set(fleet.revisions().values()) == {1}
+
+
+def test_paused_roll_out_goes_on_after_resume(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.start()
+    assert fleet.rollout("POST", "r1", "pause").json["properties"]["paused"]
+    begun = set(fleet.given)
+    fleet.work()
+    assert "a person: it is paused" in fleet.shown()["waitsFor"]
+    assert len(set(fleet.given) - begun) <= 1  # the canary may have begun before
+    assert not fleet.rollout("POST", "r1", "resume").json["properties"]["paused"]
+    fleet.work_until("Succeeded")
+
+
+def test_approval_gate_waits_for_a_person(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.start(waves=["100%"], gates=[{"name": "person", "approval": {}}])
+    found = fleet.work_until("Gates")
+    assert found["waitsFor"] == ["a person: approval of the gate person of wave 1"]
+    assert fleet.rollout("POST", "r1", "approve", body={"gate": "person"}).status == 200
+    found = fleet.work_until("Succeeded")
+    assert found["gateResults"][0]["state"] == "Passed"
+    assert found["gateResults"][0]["message"].startswith("Approved by ")
+
+
+def test_abort_leaves_the_other_nodes_alone(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    aborted = fleet.rollout("POST", "r1", "abort").json["properties"]
+    assert aborted["state"] == "Aborted"
+    assert list(fleet.revisions().values()).count(2) <= 1
+    assert fleet.rollout("POST", "r1", "resume").json["error"]["code"] == "RolloutStateConflict"
+
+
+def test_only_one_roll_out_of_a_pool_is_active(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    assert fleet.start("r2").json["error"]["code"] == "RolloutActive"
+    assert fleet.api.pool("POST", fleet.pool, "apply", body={}).json["error"]["code"] == "RolloutActive"
+    assert fleet.start("r2", replaceActive=True).status == 201
+    assert fleet.shown("r1")["state"] == "Aborted"
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded", name="r2")
+
+
+def test_single_updates_respect_the_budget_unless_overridden(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start(maxUnavailable="1")
+    last = fleet.names[-1]
+    body = {"nodeNames": [last]}
+
+    until(lambda: bool(fleet.shown()["waveProgress"][0]["updating"]), "the canary begins", 10)
+    answer = fleet.api.pool("POST", fleet.pool, "apply", body=body)
+    assert answer.json["error"]["code"] == "DisruptionBudgetExceeded"
+    done = fleet.api.pool("POST", fleet.pool, "apply", body={**body, "overrideRollout": True})
+    assert done.json["applied"] == [last]
+    until(lambda: fleet.states()[last] == "Gone", "the node is out of the roll-out", 10)
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded")
+
+
+def test_new_nodes_start_on_the_stable_revision(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    new = f"{fleet.pool}-new"
+    made = fleet.api.put(new, {"properties": {"poolName": fleet.pool}})
+    assert made.json["properties"]["poolRevision"] == 1
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded")
+    assert fleet.api.put(f"{new}2", {"properties": {"poolName": fleet.pool}}).json["properties"]["poolRevision"] == 2
+
+
+def test_next_wave_gets_its_configuration_ahead(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.start(stageTimeoutSeconds=600)
+    fleet.work_until("Succeeded")
+    assert set(fleet.revisions().values()) == {2}
+    assert "nextConfig" not in fleet.api.get(fleet.names[0]).json["properties"]
+
+
+def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start(waves=["100%"])
+    assert fleet.api.delete(fleet.names[0]).status == 200
+    assert fleet.api.put(fleet.names[1], {"properties": {"continuousMonitoring": True}}).status == 200
+    left, fleet.names = fleet.names[:2], fleet.names[2:]
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded")
+    assert {fleet.states()[name] for name in left} == {"Gone"}
+
+
+def test_roll_out_without_nodes_to_update_succeeds(fleet: SimulatedFleet) -> None:
+    fleet.write(GOOD)
+    assert fleet.start().status == 201
+    assert fleet.work_until("Succeeded")["waveProgress"] == []

@@ -1,0 +1,349 @@
+"""Tests of staging in the daemon: what is stored, when the job runs, what it reports, and what stops it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent import staging_config
+from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
+from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
+from aks_flex_node.agent.job_records import job_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
+from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.host.actions import MakeDirectory, Remove, StopUnit
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.daemon.fakes import (
+    CONNECTED,
+    OLD,
+    FakeHost,
+    FakeProvider,
+    bundle,
+    eventually,
+    kept,
+    news,
+    put,
+    settings,
+)
+from tests.unit.agent.daemon.harness import CHANGED, GOOD, Life, begun
+
+FOLDER = "/var/lib/aks-flex-node/artifacts/next"
+LATER = settings(kubernetes={"version": "1.34.5"})
+FAILED = JobResult(JobKind.STAGE, JobStatus.FAILED, "artifact-unreachable", "No mirror.", "Wait.", retryable=True)
+
+
+def tells(following: NextConfig | None) -> PollResult:
+    return replace(CONNECTED, knows_next=True, next_config=following)
+
+
+FIVE = NextConfig(5, LATER)
+
+
+class StagingHost(FakeHost):
+    """A machine on which staging takes effect immediately, unless the test sets another result."""
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        super().__init__(config)
+        self.staging_outcomes: list[JobResult | None] = []
+
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        if argv[0] != "systemd-run" or "stage" not in argv:
+            return super().query(*argv, seconds=seconds)
+        self.works.append("stage")
+        self.goes_on.wait(30)
+        outcome = self.staging_outcomes.pop(0) if self.staging_outcomes else self._stage()
+        if outcome:
+            number = str(len(self.works))
+            known = staging_config.read_config(self)
+            named = replace(outcome, version=known.identity if known else staging_config.LEFTOVERS, at=number)
+            job_result.write_result(self, STAGING_RESULT, named)
+        return CommandResult(0)
+
+    def _stage(self) -> JobResult:
+        if known := staging_config.read_config(self):
+            stage(self, known.identity)
+        else:
+            self.apply(Remove(f"{FOLDER}/{staging_config.RECORD_NAME}"))
+            self.apply(Remove(FOLDER))
+        return JobResult(JobKind.STAGE, JobStatus.DONE)
+
+
+def stage(host: FakeHost, identity: str) -> None:
+    for folder in ("/var", "/var/lib", "/var/lib/aks-flex-node", "/var/lib/aks-flex-node/artifacts", FOLDER):
+        host.apply(MakeDirectory(folder))
+    staging_config.write_record(host, FOLDER, identity, ())
+
+
+@pytest.fixture
+def life() -> Any:
+    one = begun(Life(host=StagingHost()))
+    yield one
+    one.host.goes_on.set()
+    one.controller.shut_down()
+
+
+def orders(life: Life, following: NextConfig | None = FIVE) -> None:
+    """Gives the daemon another next configuration, as its poller does."""
+    staging_config.store_config(life.host, following)
+    life.hears(GOOD)
+
+
+def report(life: Life) -> dict[str, Any]:
+    return life.session.report(life.controller.history, life.working)
+
+
+def condition(life: Life) -> dict[str, str] | None:
+    return next((each for each in report(life)["conditions"] if each["type"] == "StagingFailed"), None)
+
+
+# The receiver
+
+
+def receiver(host: FakeHost) -> tuple[ConfigReceiver, list[PollResult]]:
+    told: list[PollResult] = []
+    source = FakeProvider().has(OLD).real
+    return ConfigReceiver(host, source, lambda result, _: told.append(result), lambda _: CONNECTED, "1"), told
+
+
+def test_next_config_is_stored_for_root_only_and_is_no_update() -> None:
+    host = FakeHost()
+    one, told = receiver(host)
+    one.handle(tells(FIVE))
+    assert kept(host, STAGING_CONFIG) == {"poolRevision": 5, "config": LATER}
+    entry = host.stat(STAGING_CONFIG)
+    assert entry
+    assert entry.mode == 0o600
+    assert host.stat(NEXT_CONFIG) is None
+    assert not told[-1].changed
+
+
+def test_withdrawn_next_config_is_removed_and_an_unknown_one_is_kept() -> None:
+    host = FakeHost()
+    one, _ = receiver(host)
+    one.handle(tells(FIVE))
+    one.handle(CONNECTED)
+    one.handle(PollResult(ProviderState.UNREACHABLE, "away"))
+    assert kept(host, STAGING_CONFIG)
+    one.handle(tells(None))
+    assert host.stat(STAGING_CONFIG) is None
+
+
+def test_same_next_config_is_not_written_again() -> None:
+    host = FakeHost()
+    one, _ = receiver(host)
+    one.handle(tells(FIVE))
+    host.done.clear()
+    one.handle(tells(NextConfig(5, dict(reversed(LATER.items())))))
+    assert host.done == []
+
+
+def test_next_config_stays_until_the_config_that_replaces_it_is_stored() -> None:
+    host = FakeHost()
+    provider = FakeProvider()
+    provider.answers["listCredentials"] = ProviderRequestError(PollResult(ProviderState.FAILING, "busy"))
+    one = ConfigReceiver(host, provider.real, lambda *_: None, lambda _: CONNECTED, "1")
+    one.handle(tells(FIVE))
+    applied = replace(news("2", LATER), knows_next=True)
+    one.handle(applied)
+    assert (host.stat(NEXT_CONFIG), kept(host, STAGING_CONFIG) is None) == (None, False)
+    provider.has(OLD)
+    one.handle(applied)
+    assert kept(host)
+    assert host.stat(STAGING_CONFIG) is None
+
+
+def test_closed_receiver_writes_no_next_config() -> None:
+    host = FakeHost()
+    one, _ = receiver(host)
+    one.close()
+    one.handle(tells(FIVE))
+    assert host.stat(STAGING_CONFIG) is None
+
+
+# The job
+
+
+def test_next_config_is_staged_once_and_reported(life: Life) -> None:
+    life.host.goes_on.clear()
+    orders(life)
+    eventually(lambda: life.host.works == ["stage"])
+    assert "stagedPoolRevision" not in report(life)
+    life.host.goes_on.set()
+    life.ends_work()
+    assert report(life)["stagedPoolRevision"] == 5
+    assert condition(life) is None
+    life.waits(RETRY_SECONDS[-1])
+    assert life.host.works == ["stage"]
+    eventually(lambda: [each.get("stagedPoolRevision") for each in life.reports][-1:] == [5])
+    assert life.session.node.versions.current == "1"
+
+
+def test_failed_staging_is_retried_with_growing_pauses(life: Life) -> None:
+    assert isinstance(life.host, StagingHost)
+    life.host.staging_outcomes = [FAILED] * 3
+    orders(life)
+    for count, pause in enumerate(RETRY_SECONDS[:2], 1):
+        life.ends_work()
+        found = condition(life)
+        assert found
+        assert (found["status"], found["reason"]) == ("True", "ArtifactUnreachable")
+        assert found["message"] == "No mirror. Wait."
+        life.waits(pause - 1)
+        assert life.host.works == ["stage"] * count
+        life.waits(1)
+        eventually(lambda: life.host.works == ["stage"] * (count + 1))  # noqa: B023
+    life.ends_work()
+    orders(life, NextConfig(6, LATER))  # another one is tried at once
+    eventually(lambda: life.host.works == ["stage"] * 4)
+    life.ends_work()
+    assert report(life)["stagedPoolRevision"] == 6
+    assert condition(life) is None
+
+
+def test_killed_staging_is_repeated_soon_but_not_in_a_loop(life: Life) -> None:
+    assert isinstance(life.host, StagingHost)
+    life.host.staging_outcomes = [None, None]
+    orders(life)
+    life.ends_work()
+    assert life.host.works == ["stage"]
+    life.waits(max(KILLED_RETRY_SECONDS[0], RETRY_SECONDS[0]))
+    eventually(lambda: life.host.works == ["stage"] * 2)
+
+
+def test_staging_keeps_its_pause_when_the_daemon_restarts() -> None:
+    host = StagingHost()
+    staging_config.store_config(host, FIVE)
+    known = staging_config.read_config(host)
+    assert known
+    job_result.write_result(host, STAGING_RESULT, replace(FAILED, version=known.identity))
+    one = begun(Life(host=host))
+    assert host.works == []
+    assert condition(one)
+    one.waits(RETRY_SECONDS[0])
+    eventually(lambda: host.works == ["stage"])
+    one.controller.shut_down()
+
+
+def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
+    orders(life)
+    life.ends_work()
+    life.host.apply(Remove(f"{FOLDER}/{staging_config.RECORD_NAME}"))
+    assert "stagedPoolRevision" not in report(life)
+    life.waits(1)
+    eventually(lambda: life.host.works == ["stage"] * 2)
+
+
+def test_nothing_is_staged_while_updates_are_paused() -> None:
+    paused = settings(secret=OLD, updatePolicy={"paused": True})
+    one = begun(Life(host=StagingHost(paused)))
+    orders(one)
+    assert one.host.works == []
+    one.controller.shut_down()
+
+
+def test_repair_runs_beside_a_long_download(life: Life) -> None:
+    life.host.goes_on.clear()
+    orders(life)
+    eventually(lambda: life.host.works == ["stage"])
+    life.drift = (CHANGED,)
+    life.session.drift_due = 0.0
+    life.hears(GOOD)
+    eventually(lambda: life.host.works == ["stage", "repair"])
+    assert StopUnit(STAGE_UNIT) not in life.host.done
+
+
+def test_update_stops_a_running_download_and_goes_first(life: Life) -> None:
+    life.host.goes_on.clear()
+    orders(life)
+    eventually(lambda: life.host.works == ["stage"])
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    staging_config.store_config(life.host, None)
+    life.hears(replace(GOOD, changed=True, version="2"))
+    eventually(lambda: life.host.works == ["stage", "update"])
+    assert StopUnit(STAGE_UNIT) in life.host.done
+    assert condition(life) is None
+
+
+def test_staged_programs_are_not_removed_before_their_update(life: Life) -> None:
+    orders(life)
+    life.ends_work()
+    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DEFERRED, "Paused", version="2", retryable=True)]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    orders(life, None)
+    life.ends_work()
+    life.waits(1)
+    assert life.host.works == ["stage", "update"]
+    life.host.apply(Remove(NEXT_CONFIG))
+    life.waits(1)
+    eventually(lambda: life.host.works == ["stage", "update", "stage"])
+    life.ends_work()
+    assert life.host.stat(FOLDER) is None
+
+
+def test_malformed_next_config_is_logged(life: Life) -> None:
+    life.hears(replace(tells(None), next_problem="`nextConfig` is not an object"))
+    expected = "The next configuration of the provider is ignored: `nextConfig` is not an object."
+    assert life.events("next-configuration-invalid") == [expected]
+
+
+# failedConfigVersion
+
+
+def ends_with(life: Life, result: JobStatus, version: str = "2") -> None:
+    life.host.outcomes = [JobResult(JobKind.UPDATE, result, "why", "Because.", version=version)]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(replace(GOOD, changed=True, version="2"))
+    life.ends_work()
+
+
+@pytest.mark.parametrize("result", [JobStatus.FAILED, JobStatus.REFUSED, JobStatus.ROLLED_BACK])
+def test_failed_update_is_reported_with_its_version(life: Life, result: JobStatus) -> None:
+    ends_with(life, result)
+    assert report(life)["failedConfigVersion"] == "2"
+    eventually(lambda: life.reports[-1:] != [] and life.reports[-1].get("failedConfigVersion") == "2")
+
+
+@pytest.mark.parametrize(
+    ("result", "version"), [(JobStatus.DEFERRED, "2"), (JobStatus.DONE, "2"), (JobStatus.FAILED, "")]
+)
+def test_deferred_applied_or_killed_update_is_not_reported_as_failed(
+    life: Life, result: JobStatus, version: str
+) -> None:
+    ends_with(life, result, version)
+    assert "failedConfigVersion" not in report(life)
+
+
+def test_failed_version_survives_a_restart_and_ends_with_another_config(life: Life) -> None:
+    ends_with(life, JobStatus.REFUSED)
+    again = Life(host=life.host)
+    assert again.session.report(again.controller.history, None)["failedConfigVersion"] == "2"
+    put(life.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
+    assert "failedConfigVersion" not in again.session.report(again.controller.history, None)
+    again.controller.shut_down()
+
+
+def test_report_omits_new_fields_for_an_earlier_provider() -> None:
+    refused = PollResult(ProviderState.FAILING, "unknown field", code="InvalidRequestContent")
+
+    class EarlierProvider(FakeProvider):
+        def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
+            super().post_action(action, body)
+            if "stagedPoolRevision" in body:
+                raise ProviderRequestError(refused)
+            return {}
+
+    provider = EarlierProvider()
+    provider.real.report_status({"agentVersion": "1", "stagedPoolRevision": 5, "failedConfigVersion": "2"})
+    assert [body for _, body in provider.acts][-1] == {"agentVersion": "1"}
+
+
+def test_damaged_staging_config_counts_as_none() -> None:
+    host = FakeHost()
+    for content in (b"", b"[", b"{}", b"[" * 100_000, json.dumps({"poolRevision": 5}).encode()):
+        put(host, STAGING_CONFIG, content)
+        assert staging_config.read_config(host) is None
