@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 LEASE = "rollouts"
 LEASE_SECONDS = 15.0
-STEP_SECONDS = 0.5
+STEP_SECONDS = 0.25  # with open roll-outs
+IDLE_SECONDS = 1.0  # without: until one is created
 REFRESH_SECONDS = 5.0  # between reads of heartbeats while a wave waits for them
 CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two steps
 MAX_SIGNALS = 1000
@@ -75,7 +76,7 @@ class RolloutController:
             await self._refresh_heartbeats()
             self._take_answers()
             for rollout in self.rollouts:
-                await self._step(rollout)
+                await self._try_step(rollout)
             await self._store.signals_handled(signals)
         except StoreUnavailable:
             self._forget()  # a write may have been executed or not: everything is read again
@@ -138,6 +139,11 @@ class RolloutController:
         except (RecordRefused, RecordUnverifiable) as error:
             log.error("The roll-out %s of the pool %s is not stepped: %s", key[2], key[1], error.message)
             return
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("The roll-out %s of the pool %s cannot be read.", key[2], key[1])
+            return
         self._known[rollout.number] = rollout
         rollout.carry_out_orders(now)
         # Nodes that were to be given a revision when the process ended.
@@ -186,6 +192,16 @@ class RolloutController:
                     answer.wave, answer.gate, self._clock(), passed=answer.passed, message=answer.message
                 )
                 rollout.is_due = True
+
+    async def _try_step(self, rollout: ActiveRollout) -> None:
+        """Takes a step. A roll-out that cannot be stepped is read again, and does not stop the others."""
+        try:
+            await self._step(rollout)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("A step of the roll-out %s of the pool %s failed.", rollout.key[2], rollout.key[1])
+            self._known.pop(rollout.number, None)
 
     async def _step(self, rollout: ActiveRollout) -> None:
         now = self._clock()
@@ -236,11 +252,11 @@ def _waits_for_heartbeats(rollout: ActiveRollout, now: float) -> bool:
 
 async def run_controller(controller: RolloutController) -> None:
     """Steps roll-outs until it is cancelled. A failure is logged and the next step tries again."""
-    pause = STEP_SECONDS
+    pause = IDLE_SECONDS
     while True:
         try:
             await controller.once()
-            pause = STEP_SECONDS
+            pause = STEP_SECONDS if controller.rollouts else IDLE_SECONDS
         except StoreUnavailable as error:
             log.warning("Roll-outs wait for the database: %s", error.message)
             pause = min(pause * 2, 5.0)

@@ -70,7 +70,7 @@ class RolloutActions:
         cluster = await self._context.clusters.find(after.cluster)
         resource = f"{cluster.id.pool(after.pool) if cluster else after.cluster}/rollouts/{after.key}"
         request = RequestContext(SERVICE, after.key)
-        is_new = not rollout.stored.state
+        is_new = "phase" not in rollout.stored.state
         changes = list(state_events(before, state, is_new=is_new, wave_count=rollout.engine.wave_count))
         if state.phase is not before.phase or is_new:
             detail = {"state": state.phase.value, "wave": state.wave + 1, "reason": state.reason}

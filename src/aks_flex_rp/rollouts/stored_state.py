@@ -20,7 +20,7 @@ def state_document(state: RolloutState, limit: int) -> Document:
 
 
 def state_of(document: Document) -> RolloutState:
-    if not document:
+    if "phase" not in document:  # not stepped yet
         return RolloutState()
     known = {name: value for name, value in document.items() if name not in {"limit", "orders", "phase"}}
     known["stage_times"] = tuple(known["stage_times"])
