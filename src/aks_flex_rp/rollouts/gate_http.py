@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ATTEMPT_SECONDS = 10.0
 MAX_BODY_BYTES = 1 << 20
-THREADS = 16  # a request of which no one waits for the response any more occupies one for 10 s at most
+THREADS = 16  # a request that the gate no longer waits for occupies one for 10 s at most
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.gate_specs import GateSpec
 
 CHECK_SECONDS = 10.0
+LAST_LOOK_SECONDS = 10.0  # at the Jobs of a gate whose time ended while the service was down
 
 
 class GateRunner:
@@ -48,11 +49,12 @@ class GateRunner:
         """Returns the answer of a gate, within its time limit and the second that an interrupted request may take.
 
         The same run can be started again after a crash: it continues with the same Jobs, and a receiver sees the
-        same webhook-id.
+        same webhook-id. Jobs that ended in time while the service was down count, so they are read once more.
         """
         progress = GateProgress()
+        seconds = run.seconds_left(self._clock()) or (LAST_LOOK_SECONDS if run.gate.job else 0.0)
         try:
-            return await within(run.seconds_left(self._clock()), self._answer(run, progress))
+            return await within(seconds, self._answer(run, progress))
         except asyncio.TimeoutError:
             said = progress.text or "It did not answer."
             return GateAnswer.of(False, f"The gate did not pass within {run.gate.timeout_seconds} s. {said}")

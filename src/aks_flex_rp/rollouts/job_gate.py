@@ -189,7 +189,10 @@ class NodeJobs:
         """Creates the Job unless it is there. Returns False if the node left the cluster."""
         if not await self._is_there(node):
             return False
-        body = gate_jobs.job_manifest(self.run, self.spec, node, self.run.seconds_left(self.clock()))
+        seconds = self.run.seconds_left(self.clock())
+        if not seconds:
+            return True  # too late for a new one
+        body = gate_jobs.job_manifest(self.run, self.spec, node, seconds)
         with suppress(_AlreadyThere):
             await asked(_created(self.client, _jobs(self.spec), body), "create jobs", self.spec.namespace)
         return True
@@ -204,7 +207,7 @@ class NodeJobs:
         job = await asked(self.client.find(f"{_jobs(self.spec)}/{name}"), "get jobs", self.spec.namespace)
         where = f"The Job {self.spec.namespace}/{name} on node {node}"
         if job is None:
-            raise JobFailedError(f"{where} was deleted before it ended.")
+            raise JobFailedError(f"{where} does not exist: it was deleted, or was not created in time.")
         if job["metadata"].get("labels", {}).get(gate_jobs.GATE_LABEL) != self.run.id:
             raise JobFailedError(f"{where} is not the one of this gate. Delete it.")
         if gate_jobs.is_succeeded(job):

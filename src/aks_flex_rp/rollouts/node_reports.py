@@ -30,6 +30,10 @@ class WindowProperties:
     time_zone: str
 
 
+def node_labels(node: Node) -> dict[str, str]:
+    return dict(node.effective.get("nodeConfig", {}).get("labels") or {})
+
+
 def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) -> NodeReport:
     if node is None:
         return NodeReport(gone="It was deleted.")

@@ -1,4 +1,4 @@
-"""Prometheus' promtool: installed, or from Debian's package in the lab's cache."""
+"""Prometheus and its promtool: installed, or from Debian's package in the lab's cache."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ class Promtool:
 
 
 def promtool() -> Promtool:
-    found = shutil.which("promtool")
-    kept = lab_layout().cache / "promtool" / "promtool"
+    return Promtool(program_of_package("promtool"))
+
+
+def program_of_package(name: str) -> Path:
+    """Returns a program of the package: promtool or prometheus."""
+    found = shutil.which(name)
+    kept = lab_layout().cache / name / name
     if not found and not kept.exists():
         _unpack(kept)
-    return Promtool(Path(found) if found else kept)
+    return Path(found) if found else kept
 
 
 def _unpack(target: Path) -> None:
@@ -35,4 +40,4 @@ def _unpack(target: Path) -> None:
         run("apt-get", "download", "-q", PACKAGE, cwd=Path(room))
         (package,) = Path(room).glob("*.deb")
         run("dpkg-deb", "-x", package, Path(room) / "unpacked")
-        (Path(room) / "unpacked" / "usr" / "bin" / "promtool").replace(target)
+        (Path(room) / "unpacked" / "usr" / "bin" / target.name).replace(target)

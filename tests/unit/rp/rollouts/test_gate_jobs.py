@@ -134,7 +134,7 @@ async def test_deleted_job_fails_the_gate() -> None:
     work = asyncio.create_task(answer(cluster, run))
     await asyncio.sleep(0.05)
     del cluster.objects[f"{JOBS}/{job_name(run, 'edge-1')}"]
-    assert "on node edge-1 was deleted before it ended" in (await work).message
+    assert "on node edge-1 does not exist: it was deleted" in (await work).message
 
 
 @in_loop
@@ -193,6 +193,21 @@ async def test_job_that_never_ends_fails_the_gate_at_its_time_limit() -> None:
     found = await runner.run(run)
     assert time.monotonic() - began < 2.5
     assert found == GateAnswer(False, "The gate did not pass within 1 s. The Job has succeeded on 0 of 1 nodes.")
+    runner.stop()
+
+
+@in_loop
+async def test_jobs_that_ended_while_the_provider_was_down_count() -> None:
+    cluster = JobCluster("edge-1", "edge-2")
+    client, now = cluster.client(), [NOW]
+    runner = GateRunner(RolloutSettings(), lambda _: client, lambda: now[0])
+    run = run_of(job_gate(), "edge-1")
+    assert (await runner.run(run)).passed
+    now[0] += 86400
+    assert (await runner.run(run)).passed
+    late = await runner.run(run_of(job_gate(), "edge-2"))
+    assert "on node edge-2 does not exist: it was deleted, or was not created in time." in late.message
+    assert cluster.created == ["edge-1"]
     runner.stop()
 
 
