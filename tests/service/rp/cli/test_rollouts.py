@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +13,6 @@ from tests.service.rp.api.simulated_fleet import BAD, BETTER, SimulatedFleet
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from aks_flex_rp.settings import ServiceSettings
@@ -36,24 +33,6 @@ def fleet(service: Running) -> SimulatedFleet:
     return SimulatedFleet(service)
 
 
-@contextmanager
-def working(fleet: SimulatedFleet) -> Iterator[None]:
-    """Lets the nodes take over what they are given while a command waits."""
-    ends = Event()
-
-    def work() -> None:
-        while not ends.wait(0.1):
-            fleet.work()
-
-    thread = Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
-
-
 def pool_of(fleet: SimulatedFleet) -> tuple[str, ...]:
     return (*ON_PLANT, "--pool", fleet.pool)
 
@@ -63,7 +42,7 @@ def test_create_follows_the_waves_until_all_nodes_are_updated(person: Person, fl
     assert person.does("rollout", "list", *pool).out == "No roll-outs.\n"
     fleet.write(BETTER)
     create = ("rollout", "create", *pool, "--name", "may", *QUICK, "--wave", "1", "--wave", "100%")
-    with working(fleet):
+    with fleet.working():
         made = person.does(*create)
 
     assert made.out == "The roll-out may succeeded: 4 of 4 nodes on revision 2.\n"
@@ -88,7 +67,7 @@ def test_create_follows_the_waves_until_all_nodes_are_updated(person: Person, fl
 def test_failed_rollout_names_the_node_and_bars_the_revision(person: Person, fleet: SimulatedFleet) -> None:
     pool, name = pool_of(fleet), ("--name", fleet.pool)
     fleet.write(BAD)
-    with working(fleet):
+    with fleet.working():
         failed = person.types("rollout", "create", *pool, "--name", "may", *QUICK)
 
     assert failed.code == 1
@@ -109,14 +88,14 @@ def test_failed_rollout_names_the_node_and_bars_the_revision(person: Person, fle
     update = command("rollout-failed", "aks-flex-rp pool update")[1:]
     person.does(*update, *ON_PLANT, *name, "--max-pods", "60")
     create = command("rollout-failed", "aks-flex-rp rollout create")[1:]
-    with working(fleet):
+    with fleet.working():
         assert "succeeded: 4 of 4" in person.does(*create, *pool, "--name", "june", *QUICK).out
 
 
 def test_halted_rollout_keeps_the_failed_node_and_is_reversed(person: Person, fleet: SimulatedFleet) -> None:
     pool = pool_of(fleet)
     fleet.write(BAD)
-    with working(fleet):
+    with fleet.working():
         halted = person.types("rollout", "create", *pool, "--name", "may", *QUICK, "--on-failure", "halt", "--json")
         assert halted.code == 1
         assert halted.json["properties"]["state"] == "Halted"
