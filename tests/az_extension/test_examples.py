@@ -17,7 +17,7 @@ from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import client_of
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
-from tests.service.rp.api.simulated_fleet import BETTER
+from tests.service.rp.api.simulated_fleet import BAD, BETTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,12 +108,10 @@ def delete_nodes_of_pool(site: Site) -> None:
 def with_rollout(site: Site, text: str) -> str:
     """Returns the text with a pool whose roll-out waits, has failed or has succeeded, as the example expects."""
     fleet = SiteFleet(site.service, 1)
-    fleet.write(BETTER)
-    seconds = 1 if "allow-revision" in text else 600
-    gates = [] if "--succeeded" in text else [{"name": "manager", "timeoutSeconds": seconds, "approval": {}}]
-    fleet.start("may", gates=gates)
-    state = "Reversed" if "allow-revision" in text else "Succeeded" if "--succeeded" in text else "Gates"
-    fleet.work_until(state, name="may")
+    fails, succeeds = "allow-revision" in text, "--succeeded" in text
+    fleet.write(BAD if fails else BETTER)
+    fleet.start("may", gates=[] if succeeds else [{"name": "manager", "approval": {}}])
+    fleet.work_until("Reversed" if fails else "Succeeded" if succeeds else "Gates", name="may")
     for verb, before in {"resume": "pause", "delete": "abort"}.items():
         if f"rollout {verb}" in text:
             assert fleet.rollout("POST", "may", before).status == 200
