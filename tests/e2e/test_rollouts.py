@@ -1,4 +1,4 @@
-"""Roll-outs on real machines: bad revisions touch one wave and come back; a good one needs no mirror when it starts."""
+"""Roll-outs on real machines: bad revisions touch one wave and come back; a staged wave needs no mirror."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def bad_containerd(lab: Lab) -> Iterator[str]:
         yield version
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "containerd": {"versions": {**VERSIONS, "containerd": BROKEN_CONTAINERD}},
     "kubelet": {"versions": VERSIONS, "nodeConfig": {"kubelet": {"extraConfig": {"featureGates": {"NoGate": True}}}}},
     "kernel": {"versions": VERSIONS, "nodeConfig": {"kubelet": {"extraConfig": {"allowedUnsafeSysctls": ["a b"]}}}},
