@@ -184,7 +184,9 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def _steady(client: Client, options: argparse.Namespace, names: list[str]) -> dict[str, float]:
-    time.sleep(3)
+    begun = 0
+    while begun != (begun := len(client.updating())):  # the whole wave has begun
+        time.sleep(3)
     percent = client.cpu_percent(options.seconds)
     before = client.steps()
     for name in names[:SINGLE_REPORTS]:
