@@ -22,6 +22,7 @@ from azext_aks_flex_node.vendored.node_changes import (
 )
 
 COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
+POOL_OPTION = "pool_name"
 
 
 def cluster_completer() -> Completer:
@@ -44,8 +45,18 @@ def pool_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
     return _names(ListPoolsCommand(cli_ctx=cmd.cli_ctx), prefix, namespace)
 
 
-def _names(listing: Any, prefix: str, namespace: Any) -> list[str]:
-    options = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
+@Completer
+def rollout_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
+    """Completes roll-out names of the pool on the command line."""
+    from azext_aks_flex_node.aaz.latest.aks.flex_node.rollout import (  # noqa: PLC0415 - circular import
+        ListRolloutsCommand,
+    )
+
+    return _names(ListRolloutsCommand(cli_ctx=cmd.cli_ctx), prefix, namespace, POOL_OPTION)
+
+
+def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
+    options = {name: getattr(namespace, name, None) for name in (*COMPLETION_OPTIONS, *more)}
     found = listing(command_args={name: AAZUndefined if value is None else value for name, value in options.items()})
     return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
@@ -135,6 +146,35 @@ def pool(schema: Schema, *, ids: bool = True) -> None:
         completer=pool_completer,
     )
     self_hosted(schema)
+
+
+def rollout_pool(schema: Schema, *, ids: bool) -> None:
+    """Adds the options that identify the pool of a roll-out, and those of the service."""
+    cluster(schema, ids=ids)
+    schema.pool_name = PlainArg(
+        options=["--pool-name", "--pool"],
+        help="Name of the pool.",
+        required=True,
+        id_part="child_name_1" if ids else None,
+        completer=pool_completer,
+    )
+    self_hosted(schema)
+
+
+def rollout(schema: Schema, *, new: bool = False) -> None:
+    """Adds the options that identify a roll-out, and those of the service."""
+    rollout_pool(schema, ids=not new)
+    schema.name = PlainArg(
+        options=["-n", "--name"],
+        help="Name of the roll-out.",
+        required=True,
+        id_part=None if new else "child_name_2",
+        completer=None if new else rollout_completer,
+    )
+
+
+def override_rollout(schema: Schema, text: str) -> None:
+    schema.override_rollout = AAZBoolArg(options=["--override-rollout"], help=text)
 
 
 def template_options(schema: Schema) -> None:

@@ -12,7 +12,12 @@ from azext_aks_flex_node.client import FlexNodeContext
 from azext_aks_flex_node.errors import explain_errors
 
 Document = dict[str, Any]
-NAMES = {"resource_group": "--resource-group", "cluster_name": "--cluster-name", "name": "--name"}
+NAMES = {
+    "resource_group": "--resource-group",
+    "cluster_name": "--cluster-name",
+    "pool_name": "--pool",
+    "name": "--name",
+}
 
 
 class FlexNodeCommand(AAZCommand):

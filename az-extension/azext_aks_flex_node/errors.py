@@ -50,6 +50,19 @@ OPTIONS = {
     "properties.nodeConfig.vpn": "--vpn",
     "properties.nodeConfig.driftPolicy": "--drift-policy",
     "properties.nodeConfig.updatePolicy.paused": "--pause",
+    "rolloutName": "--name",
+    "properties.revision": "--revision",
+    "properties.nodeSelector": "--selector",
+    "properties.waves": "--waves",
+    "properties.canarySelector": "--canary",
+    "properties.maxUnavailable": "--max-unavailable",
+    "properties.failureDomain": "--failure-domain",
+    "properties.soakSeconds": "--soak",
+    "properties.maxFailures": "--max-failures",
+    "properties.onFailure": "--on-failure",
+    "properties.nodeTimeoutSeconds": "--node-timeout",
+    "properties.stageTimeoutSeconds": "--stage-timeout",
+    "properties.gates": "--gates-file",
 }
 # Error codes of Azure when the resource type does not exist.
 NOT_SERVED_CODES = {"InvalidResourceType", "NoRegisteredProviderFound", "InvalidResourceNamespace", "NotFound", ""}
@@ -118,6 +131,8 @@ def _advice(
         yield azclierror.ResourceNotFoundError, _not_served_advice(ctx)
     if code in ADVICE_BY_CODE:
         yield azclierror.ResourceNotFoundError, ADVICE_BY_CODE[code](ctx)
+    if code in ROLLOUT_ADVICE:
+        yield azclierror.AzureResponseError, f"{ROLLOUT_ADVICE[code]} Nothing was changed."
     if status == 403:
         yield azclierror.ForbiddenError, _role_advice(error, document, ctx)
     if status == 429:
@@ -196,7 +211,14 @@ ADVICE_BY_CODE: dict[str, Callable[[FlexNodeContext], str]] = {
     "ResourceNotFound": _node_advice,
     "PoolNotFound": lambda _: "List the pools with `az aks flex-node pool list`, or create one with `pool create`.",
     "RevisionNotFound": lambda _: "List the revisions with `az aks flex-node pool list-revisions`.",
+    "RolloutNotFound": lambda _: "List the roll-outs with `az aks flex-node rollout list`.",
     "ResourceGroupNotFound": lambda _: "List the resource groups with `az group list -o table`.",
+}
+ROLLOUT_ADVICE = {
+    "RolloutExists": "Choose another --name.",
+    "RolloutActive": "See the active roll-out with `az aks flex-node rollout list`, and wait for its end.",
+    "RevisionBarred": "To try it again, lift the bar with `az aks flex-node pool allow-revision`.",
+    "DisruptionBudgetExceeded": "Wait until other nodes are updated, or use --override-rollout for this node.",
 }
 ADVICE_BY_STATUS: dict[int, tuple[type[azclierror.AzCLIError], Callable[[FlexNodeContext], str]]] = {
     400: (azclierror.BadRequestError, lambda _: "Correct the listed values. Nothing was changed."),

@@ -105,11 +105,12 @@ class PutNode(GetNode):
         etag: str = "",
         url: bool = False,
         downgrade: bool = False,
+        override: bool = False,
     ) -> None:
         super().__init__(ctx)
         self._properties = properties
         self._precondition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        self._flags = {"configUrl": url, "allowDowngrade": downgrade}
+        self._flags = {"configUrl": url, "allowDowngrade": downgrade, "overrideRollout": override}
 
     @property
     def query_parameters(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from azext_aks_flex_node.vendored.node_changes import (
     NodeOptions,
     UnusedOptionsError,
 )
+from azext_aks_flex_node.vendored.rollout_options import parse_gates
 
 Document = dict[str, Any]
 
@@ -82,17 +83,26 @@ def properties_from_file(args: Document) -> Document | None:
     return properties
 
 
+def read_gates(file: str) -> list[Document]:
+    """Reads the gates of a roll-out. Raises RolloutOptionError if the file has no list of them."""
+    return parse_gates(_json_value(_read_yaml(file, "--gates-file")), file)
+
+
 def read_document(file: str, option: str) -> Document:
-    """Reads a JSON or YAML file."""
+    """Reads a JSON or YAML file with a mapping."""
+    found = _read_yaml(file, option)
+    if not isinstance(found, dict):
+        raise InvalidArgumentValueError(f"{option}: {file} is not a mapping.", f"Check {option}.")
+    return dict(_json_value(found))
+
+
+def _read_yaml(file: str, option: str) -> Any:
     try:
-        found = yaml.safe_load(Path(file).expanduser().read_bytes())
+        return yaml.safe_load(Path(file).expanduser().read_bytes())
     except yaml.YAMLError:
         raise FileOperationError(f"{option}: {file} is neither JSON nor YAML.", f"Check {option}.") from None
     except UNREADABLE as error:
         raise file_error(file, option, error) from None
-    if not isinstance(found, dict):
-        raise InvalidArgumentValueError(f"{option}: {file} is not a mapping.", f"Check {option}.")
-    return dict(_json_value(found))
 
 
 def _json_value(value: Any) -> Any:

@@ -99,6 +99,14 @@ class ApplyPool(GetPool):
         return f"{super().url}/apply"
 
 
+class AllowRevision(ApplyPool):
+    """Lifts the bar of a revision. Returns the pool."""
+
+    @property
+    def url(self) -> str:
+        return f"{GetPool.url.fget(self)}/allowRevision"  # type: ignore[attr-defined]
+
+
 class EnrolmentOperation(ApplyPool):
     """A request about an enrolment of a pool, or about its machines."""
 

@@ -1,4 +1,4 @@
-"""Table rows of nodes, pools and revisions for `-o table`."""
+"""Table rows of nodes, pools, enrolments and roll-outs for `-o table`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from azext_aks_flex_node.vendored.node_summary import attention, printable, unhealthy_conditions
+from azext_aks_flex_node.vendored.rollout_summary import state_text, total_of, waits_for_text
 
 Document = dict[str, Any]
 MAX_WIDTH = 100  # characters of a cause; `show` prints all of it
@@ -91,9 +92,18 @@ def _pool_row(pool: Document) -> Document:
     return {
         "Name": pool["name"],
         "Revision": properties["revision"],
+        **(_versions(properties) if "stableRevision" in properties else {}),  # not in lists
         "Nodes": properties["nodeCount"],
         "Pending": properties["pendingNodeCount"],
         "Description": printable(properties.get("description")),
+    }
+
+
+def _versions(properties: Document) -> Document:
+    return {
+        "Stable": properties["stableRevision"],
+        "Barred": ", ".join(str(each["revision"]) for each in properties.get("barredRevisions", ())),
+        "Rollout": properties.get("activeRollout", ""),
     }
 
 
@@ -136,6 +146,43 @@ def machine_rows(found: list[Document]) -> list[Document]:
             "HostName": printable(each.get("facts", {}).get("hostname", "")),
             "SerialNumber": printable(each.get("facts", {}).get("serialNumber", "")),
             "Address": printable(each.get("address", "")),
+        }
+        for each in found
+    ]
+
+
+def rollout_rows(found: Document | list[Document]) -> Document | list[Document]:
+    """Returns the row of one roll-out, or the rows of several."""
+    return [_rollout_row(each) for each in found] if isinstance(found, list) else _rollout_row(found)
+
+
+def _rollout_row(rollout: Document) -> Document:
+    properties = rollout["properties"]
+    waves = properties.get("waveProgress", ())
+    total = total_of(waves)
+    return {
+        "Name": rollout["name"],
+        "State": state_text(properties),
+        "Revision": properties["revision"],
+        "Wave": f"{properties.get('wave', 1)}/{len(waves)}",
+        "Nodes": total["nodes"],
+        "Updated": total["updated"],
+        "Failed": total["failed"],
+        "Started": properties.get("startedAt", ""),
+        "Reason": (printable(properties.get("reason")) or waits_for_text(properties))[:MAX_WIDTH],
+    }
+
+
+def rollout_node_rows(found: list[Document]) -> list[Document]:
+    return [
+        {
+            "Name": each["name"],
+            "Wave": each["wave"],
+            "State": each["state"],
+            "Since": each.get("since", ""),
+            "Offline": each.get("offline", False),
+            "Staged": each.get("stagedRevision", ""),
+            "Cause": printable(each.get("cause"))[:MAX_WIDTH],
         }
         for each in found
     ]

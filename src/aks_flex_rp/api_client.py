@@ -81,6 +81,13 @@ HINTS = {
     "MachineEnrolled": "Nothing was changed.",
     "NodeNotEnrolled": "Nothing was changed.",
     "PoolHasNodes": "Nothing was changed.",
+    "RolloutNotFound": "Run `aks-flex-rp rollout list --pool POOL` to list the roll-outs of the pool.",
+    "RolloutStateConflict": "See its state with `aks-flex-rp rollout show`. Nothing was changed.",
+    "RevisionNotBarred": "See the barred revisions with `aks-flex-rp pool show`. Nothing was changed.",
+    "RolloutExists": "Choose another name. Nothing was changed.",
+    "RolloutActive": "Wait for its end, or see `aks-flex-rp rollout show`. Nothing was changed.",
+    "RevisionBarred": "To try it again, lift the bar with `aks-flex-rp pool allow-revision`. Nothing was changed.",
+    "DisruptionBudgetExceeded": "Wait, or use `--override-rollout` for this node. Nothing was changed.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
     "IdentityInUse": "Use another identity for this node. Nothing was changed.",
@@ -125,15 +132,16 @@ class ServiceClient:
         self._pool = _pool(connection)
 
     def node(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("GET", cluster.node(quote(name)))
+        return self.request("GET", cluster.node(quote(name)))
 
     def nodes(self, cluster: ClusterId, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
         """Yields all nodes of the cluster, page by page."""
         query = {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
-        return self._pages(f"{cluster}/flexNodeConfig", query)
+        return self.pages(f"{cluster}/flexNodeConfig", query)
 
-    def _pages(self, path: str, query: dict[str, str] | None = None) -> Iterator[Document]:
-        page = self._request("GET", path, query)
+    def pages(self, path: str, query: dict[str, str] | None = None) -> Iterator[Document]:
+        """Yields all resources of a list."""
+        page = self.request("GET", path, query)
         while True:
             yield from page["value"]
             if not page.get("nextLink"):
@@ -151,38 +159,39 @@ class ServiceClient:
         etag: str = "",
         url: bool = False,
         downgrade: bool = False,
+        override: bool = False,
     ) -> Document:
         """Replaces the node with this etag, or creates a new node when no etag is given."""
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        options = {"configUrl": url, "allowDowngrade": downgrade}
+        options = {"configUrl": url, "allowDowngrade": downgrade, "overrideRollout": override}
         query = {name: "true" for name, is_set in options.items() if is_set}
-        return self._request("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
+        return self.request("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
 
     def delete_node(self, cluster: ClusterId, name: str) -> Document | None:
         """Deletes a node and returns it, or returns None when it does not exist."""
-        return self._request("DELETE", cluster.node(quote(name))) or None
+        return self.request("DELETE", cluster.node(quote(name))) or None
 
     def regenerate_token(self, cluster: ClusterId, name: str, *, replace: bool = False) -> Document:
         """Creates a new config URL. With `replace`, another machine than the current one may use it."""
         body = {"replaceMachine": True} if replace else None
-        return self._request("POST", f"{cluster.node(quote(name))}/regenerateToken", body=body)
+        return self.request("POST", f"{cluster.node(quote(name))}/regenerateToken", body=body)
 
     def revoke_key(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("POST", f"{cluster.node(quote(name))}/revokeKey")
+        return self.request("POST", f"{cluster.node(quote(name))}/revokeKey")
 
     def credentials(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("POST", f"{cluster.node(quote(name))}/listCredentials")
+        return self.request("POST", f"{cluster.node(quote(name))}/listCredentials")
 
     def pool(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("GET", cluster.pool(quote(name)))
+        return self.request("GET", cluster.pool(quote(name)))
 
     def pools(self, cluster: ClusterId) -> Iterator[Document]:
-        return self._pages(f"{cluster}/flexNodePools")
+        return self.pages(f"{cluster}/flexNodePools")
 
     def put_pool(self, cluster: ClusterId, name: str, properties: Document, etag: str = "") -> Document:
         """Replaces the pool with this etag, or creates a new pool when no etag is given."""
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        return self._request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
+        return self.request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
 
     def delete_pool(self, cluster: ClusterId, name: str) -> bool:
         """Deletes a pool. Returns whether there was one."""
@@ -191,54 +200,66 @@ class ServiceClient:
             self.pool(cluster, name)
         except RequestRefused as refusal:
             exists = refusal.status != 404
-        self._request("DELETE", cluster.pool(quote(name)))
+        self.request("DELETE", cluster.pool(quote(name)))
         return exists
 
     def pool_revisions(self, cluster: ClusterId, name: str) -> Iterator[Document]:
         """Yields the revisions of a pool, the newest first."""
-        return self._pages(f"{cluster.pool(quote(name))}/revisions")
+        return self.pages(f"{cluster.pool(quote(name))}/revisions")
 
     def pool_revision(self, cluster: ClusterId, name: str, number: int) -> Document:
-        return self._request("GET", f"{cluster.pool(quote(name))}/revisions/{number}")
+        return self.request("GET", f"{cluster.pool(quote(name))}/revisions/{number}")
 
     def apply_pool(
-        self, cluster: ClusterId, name: str, revision: int | None, nodes: Sequence[str], *, downgrade: bool = False
+        self,
+        cluster: ClusterId,
+        name: str,
+        revision: int | None,
+        nodes: Sequence[str],
+        *,
+        downgrade: bool = False,
+        override: bool = False,
     ) -> Document:
         """Brings all nodes of a pool, or the named ones, to a revision; None means the newest."""
-        asked = {"revision": revision, "nodeNames": list(nodes), "allowDowngrade": downgrade}
+        asked = {"revision": revision, "nodeNames": list(nodes)}
+        asked |= {"allowDowngrade": downgrade, "overrideRollout": override}
         body = {key: value for key, value in asked.items() if value}
-        return self._request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
+        return self.request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
+
+    def allow_revision(self, cluster: ClusterId, name: str, revision: int) -> Document:
+        """Lifts the bar of a revision. Returns the pool."""
+        return self.request("POST", f"{cluster.pool(quote(name))}/allowRevision", body={"revision": revision})
 
     def create_enrolment(self, cluster: ClusterId, pool: str, body: Document) -> Document:
         """Creates an enrolment. Only this response contains its URL."""
-        return self._request("POST", self._enrolment(cluster, pool), body=body)
+        return self.request("POST", self._enrolment(cluster, pool), body=body)
 
     def enrolments(self, cluster: ClusterId, pool: str) -> Iterator[Document]:
-        return self._pages(self._enrolment(cluster, pool))
+        return self.pages(self._enrolment(cluster, pool))
 
     def enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
-        return self._request("GET", self._enrolment(cluster, pool, name))
+        return self.request("GET", self._enrolment(cluster, pool, name))
 
     def enrolled_machines(self, cluster: ClusterId, pool: str, name: str) -> list[Document]:
         path, found, token = self._enrolment(cluster, pool, name, "listMachines"), [], ""
         while True:
-            page = self._request("POST", path, body={"after": token} if token else None)
+            page = self.request("POST", path, body={"after": token} if token else None)
             found += page["value"]
             token = page.get("after", "")
             if not token:
                 return found
 
     def revoke_enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
-        return self._request("POST", self._enrolment(cluster, pool, name, "revoke"))
+        return self.request("POST", self._enrolment(cluster, pool, name, "revoke"))
 
     def decide_machine(
         self, cluster: ClusterId, pool: str, name: str, fingerprint: str, *, approve: bool
     ) -> Document:
         path = self._enrolment(cluster, pool, name, "approve" if approve else "reject")
-        return self._request("POST", path, body={"fingerprint": fingerprint})
+        return self.request("POST", path, body={"fingerprint": fingerprint})
 
     def release_node(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("POST", f"{cluster.node(quote(name))}/release")
+        return self.request("POST", f"{cluster.node(quote(name))}/release")
 
     @staticmethod
     def _enrolment(cluster: ClusterId, pool: str, *below: str) -> str:
@@ -257,7 +278,7 @@ class ServiceClient:
                 return
             query["before"] = str(page[-1]["sequence"])
 
-    def _request(
+    def request(
         self,
         method: str,
         path: str,
@@ -265,6 +286,7 @@ class ServiceClient:
         body: Document | None = None,
         headers: dict[str, str] | None = None,
     ) -> Document:
+        """Sends a request to the ARM API. Raises RequestRefused or ServiceUnreachable."""
         text = urlencode({"api-version": API_VERSION, **(query or {})}, safe="$")
         return self._sent(method, f"{path}?{text}", body, headers)
 

@@ -18,9 +18,18 @@ cli.invocation = invoker
 invoker.data["command_string"] = OWN
 loader = invoker.commands_loader
 own: dict[str, Any] = {}
-for group in ((), ("pool",), ("pool", "enrolment")):  # az loads only the commands of the group on the command line
+loaders: dict[str, Any] = {}
+for group in (
+    (),
+    ("pool",),
+    ("pool", "enrolment"),
+    ("rollout",),
+):  # az loads only the commands of the group on the command line
     loader.load_command_table([*OWN.split(), *group, "create"])
     own |= {name: command for name, command in loader.command_table.items() if name.startswith(f"{OWN} ")}
+    loaders |= loader.cmd_to_loader_map
+loader.command_table.update(own)
+loader.cmd_to_loader_map.update(loaders)
 required, shared = {}, {"ids"}  # az adds --ids and options of its own to every command
 for name, command in own.items():
     loader.command_name = name

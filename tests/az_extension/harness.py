@@ -16,6 +16,7 @@ from tests.service.lab.cloud_harness import CLUSTER, running_cloud
 from tests.service.ports import free_port
 from tests.service.rp.api.fake_clusters import FakeClusters, facts
 from tests.service.rp.api.service_harness import PLENTY, running, settings
+from tests.service.rp.api.simulated_fleet import SimulatedFleet
 from tests.service.rp.api.traffic_recorder import Recording
 
 if TYPE_CHECKING:
@@ -56,6 +57,15 @@ class Site:
         az.sign_in(principal)
         az.run("config", "set", f"aks_flex_node.rp_audience={AUDIENCE}")
         return az
+
+
+class SiteFleet(SimulatedFleet):
+    """A pool of simulated nodes in the cluster of the site."""
+
+    @property
+    def api(self) -> Api:
+        assert PLANT
+        return self.service.admin.at(PLANT)
 
 
 @contextmanager

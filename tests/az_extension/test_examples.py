@@ -11,12 +11,13 @@ import pytest
 
 from aks_flex_lab.processes import run
 from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
-from tests.az_extension.harness import AUDIENCE
+from tests.az_extension.harness import AUDIENCE, SiteFleet
 from tests.az_extension.test_identities import VARIABLE
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import client_of
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
+from tests.service.rp.api.simulated_fleet import BAD, BETTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,7 @@ def there(site: Site, name: str) -> str:
     identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": client_of(name), "clientSecret": "x"}}
     made = site.admin.put(name, {"properties": {"azureAuth": identity, "continuousMonitoring": True}}).json
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}]}
+    end_rollouts(site)
     assert site.admin.pool("PUT", "edge", body={"properties": {}}).status in {200, 201}
     report = {**ready, "appliedConfigVersion": made["properties"]["configVersion"]}
     assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
@@ -76,6 +78,7 @@ def room(site: Site, tmp_path: Path) -> Path:
         "admin.key": site.service.service.settings.admin_key_file.read_text(),
         "secret": "another",
         "FILE": "another",
+        "gates.yaml": "- {name: manager, approval: {}}",
     }.items():
         (tmp_path / file).touch(0o600)
         (tmp_path / file).write_text(content)
@@ -102,6 +105,26 @@ def delete_nodes_of_pool(site: Site) -> None:
             assert site.admin.delete(node["name"]).status == 200
 
 
+def with_rollout(site: Site, text: str) -> str:
+    """Returns the text with a pool whose roll-out waits, has failed or has succeeded, as the example expects."""
+    fleet = SiteFleet(site.service, 1)
+    fails, succeeds = "allow-revision" in text, "--succeeded" in text
+    fleet.write(BAD if fails else BETTER)
+    fleet.start("may", gates=[] if succeeds else [{"name": "manager", "approval": {}}])
+    fleet.work_until("Reversed" if fails else "Succeeded" if succeeds else "Gates", name="may")
+    for verb, before in {"resume": "pause", "delete": "abort"}.items():
+        if f"rollout {verb}" in text:
+            assert fleet.rollout("POST", "may", before).status == 200
+    return re.sub(r"--(pool|name) edge\b", rf"--\1 {fleet.pool}", text)
+
+
+def end_rollouts(site: Site) -> None:
+    """Ends the roll-outs that other examples started."""
+    for each in site.admin.pool("GET", "edge", "rollouts").json.get("value", ()):
+        site.admin.pool("POST", "edge", "rollouts", each["name"], "abort")  # refused if it has ended
+        assert site.admin.pool("DELETE", "edge", "rollouts", each["name"]).status == 200
+
+
 def bind_key(site: Site, name: str) -> None:
     """Fetches the configuration of a node with a key, as its machine does."""
     url = str(site.admin.ask("POST", site.admin.path(name, "regenerateToken"), {}).json["configUrl"])
@@ -124,6 +147,8 @@ def test_documented_example_runs_as_printed(
         text, name = with_enrolled_machine(site, text)
     if "revoke-key" in text:
         bind_key(site, there)
+    if re.search(r"rollout (?!create)|allow-revision", text):
+        text = with_rollout(site, text)
     for pattern, instead in {
         r"my-rg": "edge",
         r"my-cluster": "plant",

@@ -21,10 +21,17 @@ DESCRIBING = Path(__file__).with_name("describe_commands.py")
 VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "revoke-key", "wait", "join-command"} | {
     "release"
 }
-POOL_VERBS = {f"pool {verb}" for verb in ("create", "update", "show", "list", "delete", "list-revisions", "apply")}
+POOL_VERBS = {
+    f"pool {verb}"
+    for verb in ("create", "update", "show", "list", "delete", "list-revisions", "apply", "allow-revision")
+}
 ENROLMENT_VERBS = {
     f"pool enrolment {verb}" for verb in ("create", "list", "show", "revoke", "machines", "approve", "reject")
 }
+ROLLOUT_VERBS = {
+    f"rollout {verb}"
+    for verb in ("create", "list", "list-nodes", "show", "wait", "pause", "resume", "abort", "reverse", "approve")
+} | {"rollout delete"}
 LONGEST = 22  # maximum characters of an option without a shorter alias, as in azdev
 
 
@@ -41,7 +48,7 @@ def options(table: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_all_commands_are_registered_by_extension(table: dict[str, Any]) -> None:
-    assert set(table) == VERBS | POOL_VERBS | ENROLMENT_VERBS
+    assert set(table) == VERBS | POOL_VERBS | ENROLMENT_VERBS | ROLLOUT_VERBS
     assert {each["source"] for each in table.values()} == {"az-aks-flex-node"}
 
 
@@ -67,8 +74,9 @@ def test_update_options_have_no_defaults(table: dict[str, Any]) -> None:
     assert {each["default"] for each in set_by_us.values()} <= {"None", "Undefined"}
 
 
-def test_only_create_update_and_delete_support_no_wait(table: dict[str, Any]) -> None:
-    assert {verb for verb, each in table.items() if each["no_wait"]} == {"create", "update", "delete"}
+def test_only_commands_that_take_time_support_no_wait(table: dict[str, Any]) -> None:
+    supporting = {verb for verb, each in table.items() if each["no_wait"]}
+    assert supporting == {"create", "update", "delete", "rollout create"}
     assert table["delete"]["confirmation"]
 
 
@@ -76,7 +84,8 @@ def test_cluster_and_node_options_have_completers(table: dict[str, Any]) -> None
     for verb, command in table.items():
         arguments = command["arguments"]
         assert arguments["cluster_name"]["completer"], verb
-        assert verb in {"create", "list", "pool list"} or arguments["name"]["completer"], verb
+        unnamed = {"create", "list", "pool list", "rollout create", "rollout list"}
+        assert verb in unnamed or arguments["name"]["completer"], verb
 
 
 def test_tab_completion_offers_node_names(az: WarmAz, name: str) -> None:

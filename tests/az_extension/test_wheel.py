@@ -9,7 +9,16 @@ from zipfile import ZipFile
 
 import pytest
 
-from aks_flex_node.api import allow_lists, audiences, contract, enrolments, node_changes, node_summary
+from aks_flex_node.api import (
+    allow_lists,
+    audiences,
+    contract,
+    enrolments,
+    node_changes,
+    node_summary,
+    rollout_options,
+    rollout_summary,
+)
 from tests.azure_cli import build_extension
 
 if TYPE_CHECKING:
@@ -22,6 +31,8 @@ SHARED = {
     "azext_aks_flex_node/vendored/enrolments.py": enrolments.__file__,
     "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
     "azext_aks_flex_node/vendored/node_summary.py": node_summary.__file__,
+    "azext_aks_flex_node/vendored/rollout_options.py": rollout_options.__file__,
+    "azext_aks_flex_node/vendored/rollout_summary.py": rollout_summary.__file__,
 }
 
 

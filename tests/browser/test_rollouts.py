@@ -79,6 +79,8 @@ def test_failed_node_is_shown_with_its_cause(provider: Provider, open_page: Open
     page = open_page()
     sign_in(page, provider, rollout_address(fleet))
     assert f"{fleet.names[0]}: containerd does not start." in text_of(page)
+    row = page.get_by_role("region", name="Failed nodes table").get_by_role("row", name=fleet.names[0])
+    assert "Reversed" in row.inner_text(), "the cause is kept after the reversal"
     judge_on_every_screen(page, "rollout-reversed")
     follow(page, page.get_by_role("link", name=fleet.pool, exact=True).first)
     row = page.get_by_role("region", name="List of barred revisions").get_by_role("row", name="r1")

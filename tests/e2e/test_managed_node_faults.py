@@ -64,9 +64,10 @@ def kubelet(node: Followed) -> str:
 def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed, broken: str) -> None:
     before = node.applied()
 
-    node.update(versions={**node.properties["versions"], "kubernetes": broken})
+    failed = node.update(versions={**node.properties["versions"], "kubernetes": broken})
 
     until(lambda: node.condition("UpgradeFailed").get("status") == "True", "the failure is reported")
+    assert node.provider.get(node.name)["status"]["failedConfigVersion"] == failed
     assert "this one was built to fail" in node.condition("UpgradeFailed")["message"]
     until(lambda: reason(node) == "ServiceFailed", "the configuration is reported as not applied")
     assert node.applied() == before
@@ -83,6 +84,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
     node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
+    assert "failedConfigVersion" not in node.provider.get(node.name)["status"]
 
 
 @pytest.mark.remedy("drain-timed-out")

@@ -41,7 +41,7 @@ def node(lab: Lab) -> Iterator[Followed]:
 
 
 def orders(node: Followed, versions: dict[str, str]) -> None:
-    """Writes the next configuration of a stopped daemon, as if the provider had sent it."""
+    """Writes the next configuration, as if the provider had sent it."""
     config: dict[str, Any] = json.loads(node.machine.run("cat", CURRENT_CONFIG).out)["config"]
     for name, version in versions.items():
         config[name] = {**config.get(name, {}), "version": version}
@@ -79,4 +79,24 @@ def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Fol
         lab.mirror.reset()
     until(lambda: kubelet(node) == "v1.36.3", "the Node reports its new kubelet")
     until(lambda: not node.machine.run("test", "-e", STAGED, check=False).ok, "what was staged is gone")
+    flex(node.machine, "verify")
+
+
+def is_staged_by_daemon(node: Followed) -> bool:
+    """Returns whether the node has reported it. A poll removes a configuration that the provider did not send."""
+    if not node.machine.run("test", "-e", STAGING_CONFIG, check=False).ok:
+        orders(node, NEW)
+    return bool(node.provider.get(node.name)["status"].get("stagedPoolRevision") == 5)
+
+
+def test_daemon_stages_in_a_unit_of_its_own_and_reports_it(node: Followed) -> None:
+    begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
+    until(lambda: is_staged_by_daemon(node), "the staged revision is reported")
+    assert node.condition("StagingFailed") == {}
+    assert "Pool revision 5 is staged" in node.machine.run("journalctl", "-u", "aks-flex-node-stage", "-o", "cat").out
+
+    # The provider does not announce it: the next poll withdraws it, and everything that was staged goes.
+    until(lambda: not node.machine.run("test", "-e", STAGED, check=False).ok, "what was staged is removed")
+    until(lambda: "stagedPoolRevision" not in node.provider.get(node.name)["status"], "and the report says so")
+    assert node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out == begun
     flex(node.machine, "verify")

@@ -148,6 +148,8 @@ OPERATION_DESCRIPTIONS = {
     "readEnrolment": "Read enrolments of pools and their machines.",
     "writeEnrolment": "Create and revoke enrolments of pools, approve and reject their machines.",
     "release": "Let a re-imaged machine take over its flex node.",
+    "readRollout": "Read roll-outs of pools and their nodes.",
+    "writeRollout": "Create, change, end and delete roll-outs of pools, and allow barred revisions.",
 }
 
 MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store

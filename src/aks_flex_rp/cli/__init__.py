@@ -20,6 +20,7 @@ from aks_flex_rp.cli import (
     output,
     pool_commands,
     record_commands,
+    rollout_commands,
     serve_commands,
 )
 from aks_flex_rp.resource import versions
@@ -71,6 +72,7 @@ serve_commands.attach(app)
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(node_commands.app, name="node")
 app.add_typer(pool_commands.app, name="pool")
+app.add_typer(rollout_commands.app, name="rollout")
 audit_commands.attach(app)
 data_commands.attach(app)
 app.add_typer(key_commands.app, name="keys")

@@ -158,6 +158,10 @@ def write_node(
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Allow older versions than the node has.")
     ] = False,
+    override_rollout: Annotated[
+        bool,
+        typer.Option("--override-rollout", help="Ignore barred revisions, and limits of an active roll-out."),
+    ] = False,
     join_command: Annotated[
         bool, typer.Option("--join-command", help="Create and print only the join command.")
     ] = False,
@@ -201,13 +205,13 @@ def write_node(
     )
     body = read_properties(file)
     target, client = service.cluster(cluster), service.client()
+    how = WriteFlags(url=join_command, downgrade=allow_downgrade, override=override_rollout)
     if ctx.command.name == "create":
         in_pool = pool or (body or {}).get("poolName")  # then its template decides
         managed = {"continuousMonitoring": True} if monitor is None and not in_pool else {}
         properties = apply_options({**managed, **(body or {})}, options)
-        written = create_node(client, target, name, properties, join_command)
+        written = create_node(client, target, name, properties, how)
     else:
-        how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
         written = update_node(client, target, name, body, options, how)
     _print_written(ctx, written, join_command=join_command, json=json)
 
@@ -245,12 +249,23 @@ def _usage_error(error: NodeChangeError) -> CommandUsageError:
     return CommandUsageError("auth-method-invalid", f"Unknown authentication method {error.value!r}.", error.hint)
 
 
-def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, url: bool) -> Document:
+@dataclass(frozen=True)
+class WriteFlags:
+    """Flags of a write request."""
+
+    url: bool = False
+    downgrade: bool = False
+    override: bool = False
+
+
+def create_node(
+    client: ServiceClient, cluster: ClusterId, name: str, properties: Document, how: WriteFlags
+) -> Document:
     """Creates a node. Fails if it exists."""
     from aks_flex_rp.api_client import RequestRefused
 
     try:
-        return client.put_node(cluster, name, properties, url=url)
+        return client.put_node(cluster, name, properties, url=how.url, override=how.override)
     except RequestRefused as refusal:
         if refusal.status != 412:
             raise
@@ -271,21 +286,13 @@ def read_node(client: ServiceClient, cluster: ClusterId, name: str) -> Document 
         return None
 
 
-@dataclass(frozen=True)
-class UpdateOptions:
-    """Flags of an update request."""
-
-    url: bool = False
-    downgrade: bool = False
-
-
 def update_node(
     client: ServiceClient,
     cluster: ClusterId,
     name: str,
     body: Document | None,
     options: NodeOptions,
-    how: UpdateOptions,
+    how: WriteFlags,
 ) -> Document:
     """Reads, changes and writes a node. Retries if another client changed unrelated settings meanwhile."""
     from aks_flex_rp.api_client import RequestRefused
@@ -300,7 +307,9 @@ def update_node(
             return found
         try:
             etag = found["etag"]
-            written = client.put_node(cluster, name, desired, etag=etag, url=how.url, downgrade=how.downgrade)
+            written = client.put_node(
+                cluster, name, desired, etag=etag, url=how.url, downgrade=how.downgrade, override=how.override
+            )
             if options is not given:
                 output.print_note(node_changes.stays_managed_text(leaving))
             return written

@@ -10,7 +10,7 @@ import typer
 
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_summary import printable
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
 from aks_flex_rp.cli.node_write_commands import apply_options, given_options
@@ -108,7 +108,8 @@ def write_pool(
     if not json and after["pendingNodeCount"]:
         pending = f"{after['pendingNodeCount']} of {_nodes(after['nodeCount'])} on another revision."
         apply_command = f"aks-flex-rp pool apply --name {name}{given_options(ctx)}"
-        output.print_note(f"{pending} Try one first: `{apply_command} --node NODE`. Then all: `{apply_command}`.")
+        roll_out = f"aks-flex-rp rollout create --pool {name} --name NAME{given_options(ctx)}"
+        output.print_note(f"{pending} Try one first: `{apply_command} --node NODE`. Then all in waves: `{roll_out}`.")
 
 
 app.command("create", help="Create a pool.")(write_pool)
@@ -159,11 +160,19 @@ def show(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", j
         "id": found["id"],
         "description": printable(properties.get("description")),
         "revision": str(properties["revision"]),
+        "stable": str(properties.get("stableRevision") or ""),
+        "barred": ", ".join(map(_barred, properties.get("barredRevisions", ()))),
+        "roll-out": properties.get("activeRollout", ""),
         "nodes": f"{properties['nodeCount']} ({properties['pendingNodeCount']} on another revision)",
         "modified by": found["systemData"].get("lastModifiedBy", ""),
     }
     template = json_module.dumps(properties["template"], indent=2)
     output.print_result(f"{output.format_pairs(rows)}\ntemplate\n{template}", found, json)
+
+
+def _barred(bar: Document) -> str:
+    why = ": ".join(filter(None, (bar.get("rollout"), printable(bar.get("reason")))))
+    return f"{bar['revision']} ({why})" if why else str(bar["revision"])
 
 
 @app.command("list")
@@ -253,6 +262,10 @@ def apply(
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")
     ] = False,
+    override_rollout: Annotated[
+        bool,
+        typer.Option("--override-rollout", help="With one --node: ignore barred revisions and the active roll-out."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Bring nodes of a pool to a revision of its template.
@@ -260,8 +273,14 @@ def apply(
     Default: all nodes, and the newest revision. Managed nodes fetch their configuration
     by themselves. A node whose configuration would be invalid is not changed.
     """
+    if override_rollout and len(node or ()) != 1:
+        raise CommandUsageError(
+            "override-needs-node",
+            "--override-rollout is for exactly one node.",
+            "Name it with --node. Nothing was changed.",
+        )
     result = service.client().apply_pool(
-        service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade
+        service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade, override=override_rollout
     )
     applied = len(result["applied"])
     counts = f"{applied} node{'' if applied == 1 else 's'} changed, {len(result['unchanged'])} already there"
@@ -284,3 +303,17 @@ def _message(error: Document) -> str:
     details = [f"{each.get('target')}: {each['message']}" for each in error.get("details", ())]
     target = f" ({error['target']})" if error.get("target") else ""
     return printable(" ".join((error["message"] + target, *details)))
+
+
+@app.command("allow-revision")
+@with_service
+def allow_revision(
+    service: ServiceOptions,
+    name: PoolOption,
+    revision: Annotated[int, typer.Option(metavar="N", min=1, help="Revision that a roll-out barred.")],
+    cluster: ClusterName = "",
+    json: JsonOption = False,
+) -> None:
+    """Lift the bar of a revision that failed, to try it again."""
+    found = service.client().allow_revision(service.cluster(cluster), name, revision)
+    output.print_result(f"{name} revision {revision} is allowed", found, json)

@@ -1,4 +1,4 @@
-"""Reads the properties of nodes and pools from files of JSON or YAML."""
+"""Reads the properties of nodes, pools and roll-outs from files of JSON or YAML."""
 
 from __future__ import annotations
 
@@ -30,16 +30,21 @@ def read_properties(file: Path | None) -> Document | None:
 
 def read_mapping(file: Path, option: str) -> Document:
     """Reads a JSON or YAML file that contains a mapping."""
-    import yaml
-
-    try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
-        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", f"Check `{option}`.") from None
+    document = read_document(file, option)
     if not isinstance(document, dict):
         raise ConfigError("node-file-invalid", f"{file} is invalid: it is not a mapping.", f"Check `{option}`.")
     return document
+
+
+def read_document(file: Path, option: str) -> object:
+    """Reads a JSON or YAML file."""
+    import yaml
+
+    try:
+        return yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
+        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", f"Check `{option}`.") from None
 
 
 def _invalid_file(file: Path, path: str) -> ConfigError:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import BarredRevision, StoredRollout, StoredRolloutNode
 
 NODES_PER_PAGE = 25
-MAX_FAILED = 20  # of each state, above the list of all nodes
+MAX_FAILED = 20  # above the list of all nodes
 CONFIRMED = {"abort": "Abort", "reverse": "Reverse", "delete": "Delete"}  # actions with a page that asks before
 
 
@@ -66,7 +66,8 @@ class RolloutPages:
             state_since=float(rollout.state.get("since") or rollout.created),
             paused=rollout_view.is_paused(rollout),
             waves=rollout_view.wave_rows(rollout, counts, link),
-            failed=await self._failed(rollout),
+            failed=await store.failed_nodes(rollout, MAX_FAILED),
+            labels=NODE_LABELS,
             max_failed=MAX_FAILED,
             gates=rollout_view.gate_rows(rollout),
             approval=awaited_approval(rollout),
@@ -143,14 +144,6 @@ class RolloutPages:
 
     async def _rollout(self, visit: PageRequest, cluster: ClusterInfo, pool: Pool) -> StoredRollout:
         return await self.commands.get(cluster, pool.key, visit.incoming.path_params["rollout"])
-
-    async def _failed(self, rollout: StoredRollout) -> list[StoredRolloutNode]:
-        store = self.commands.context.store
-        return [
-            node
-            for state in rollout_view.FAILURES
-            for node in await store.rollout_node_page(rollout, limit=MAX_FAILED, state=state)
-        ]
 
     async def _nodes(self, visit: PageRequest, rollout: StoredRollout) -> dict[str, Any]:
         """Returns a page of the nodes that the query selects. Invalid values are ignored, as in other lists."""

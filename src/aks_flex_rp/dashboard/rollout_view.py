@@ -25,7 +25,6 @@ BAR_ORDER = (
     *(NodeState.FAILED, NodeState.NOT_REVERSED, NodeState.PENDING, NodeState.GONE),
 )
 UNFINISHED = frozenset({NodeState.PENDING.value, NodeState.UPDATING.value, NodeState.REVERSING.value})
-FAILURES = (NodeState.FAILED.value, NodeState.NOT_REVERSED.value)
 REVERSIBLE = frozenset({Phase.RUNNING, Phase.SOAKING, Phase.GATES, Phase.HALTED})
 FILTERS = ("wave", "state", "after")
 

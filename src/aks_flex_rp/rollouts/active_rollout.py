@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.engine import Rollout
-from aks_flex_rp.rollouts.node_reports import node_report
+from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.spec import RolloutProperties
-from aks_flex_rp.rollouts.states import NodeState, Phase
+from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
 from aks_flex_rp.rollouts.stored_state import node_of, state_document, state_of, stored_node
 from aks_flex_rp.rollouts.waits import waits_for
 from aks_flex_rp.store.rollout_model import Heartbeat
@@ -82,6 +82,19 @@ class ActiveRollout:
             ended=(self.stored.ended or now) if phase.is_final else 0.0,
         )
         return None if after == self.stored else after
+
+    async def add_new_nodes(self, store: Store, now: float) -> None:
+        """Adds the nodes that came into the pool since the roll-out was created, to its last wave."""
+        beats = await store.heartbeats(self.stored.cluster, self.stored.pool)
+        for key in beats.keys() - self.engine.nodes.keys():
+            node = await store.node(self.stored.cluster, key)
+            if node is None or not (self.spec.node_selector or {}).items() <= node_labels(node).items():
+                continue
+            report = node_report(node, self.stored.pool, beats[key], now)
+            if not report.gone and report.desired != self.engine.plan.revision:
+                domain = self.engine.plan.domain_of(node_labels(node))
+                self.engine.add(RolloutNode(key, 0, report.desired, domain=domain, report=report), now)
+                self.is_due = True
 
     def changed_nodes(self) -> list[StoredRolloutNode]:
         return [stored_node(self.stored, node) for node in self.engine.take_changes()]

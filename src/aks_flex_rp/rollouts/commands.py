@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
 from aks_flex_rp.rollouts.gate_specs import check_gates
-from aks_flex_rp.rollouts.node_reports import node_report
+from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
 from aks_flex_rp.rollouts.spec import parse_rollout
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
@@ -87,7 +88,9 @@ class RolloutCommands:
         plan = wanted.plan(revision)
         nodes = await self._nodes(pool, plan, wanted)
         await self._keep_stable(pool, nodes)
-        return await self._write(cluster, pool, name, wanted, nodes, request), True
+        made = await self._write(cluster, pool, name, wanted, nodes, request)
+        await self._close_earlier(made)
+        return made, True
 
     async def order(
         self, cluster: ClusterInfo, pool: str, name: str, what: str, request: RequestContext, gate: str = ""
@@ -103,7 +106,10 @@ class RolloutCommands:
             state = {**found.state, "orders": [*found.state.get("orders", []), order]}
             resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
             event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
-            return await store.put_rollout(replace(found, state=state, open=True), events=[event])
+            if what == "reverse" and not found.active and (active := await store.active_rollout(key, pool)):
+                raise rollout_active(pool, active.key)
+            ordered = replace(found, state=state, open=True, active=found.active or what == "reverse")
+            return await store.put_rollout(ordered, events=[event])
 
         busy = errors.concurrent_changes(name, "rollouts")
         ordered = await retry_on_conflict(lambda: store.rollout(key, pool, name), write, lambda: busy)
@@ -178,6 +184,14 @@ class RolloutCommands:
             if ended.active:
                 raise errors.concurrent_changes(active.key, "rollouts")
 
+    async def _close_earlier(self, made: StoredRollout) -> None:
+        """Ends the catching up of earlier roll-outs: nodes that return get the newest revision."""
+        store = self.context.store
+        for each in await store.rollouts(made.cluster, made.pool, made.number):
+            if each.open and not each.active:
+                with suppress(Conflict):  # the controller steps it: its nodes are given the newer revision afterwards
+                    await store.put_rollout(replace(each, open=False))
+
     async def _nodes(self, pool: Pool, plan: RolloutPlan, wanted: RolloutProperties) -> list[RolloutNode]:
         """Returns the nodes of the roll-out in their waves: those of the pool that are not on the revision yet."""
         store, now = self.context.store, self.context.now()
@@ -247,10 +261,6 @@ class RolloutCommands:
             raise (
                 rollout_active(pool.key, active.key) if active else errors.concurrent_changes(name, "rollouts")
             ) from None
-
-
-def node_labels(node: Node) -> dict[str, str]:
-    return dict(node.effective.get("nodeConfig", {}).get("labels") or {})
 
 
 def planned_member(node: Node, wave: int, plan: RolloutPlan, planned: PlannedNode) -> RolloutNode:

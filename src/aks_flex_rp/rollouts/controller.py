@@ -122,7 +122,8 @@ class RolloutController:
         """Loads roll-outs that are new, or that another writer changed."""
         versions = await self._store.open_rollouts()
         for rollout in self.rollouts:
-            if versions.get(rollout.key) != rollout.stored.version:
+            is_ending = rollout.stages and not rollout.stored.open
+            if versions.get(rollout.key) != rollout.stored.version and not is_ending:
                 del self._known[rollout.number]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
@@ -211,12 +212,24 @@ class RolloutController:
         for _ in range(MAX_ROUNDS):
             rollout.is_due = False
             actions = rollout.engine.step(self._clock())
+            before = rollout.saved
             if not await self._commit(rollout):
                 return
+            if (rollout.saved.wave, rollout.saved.phase) != (before.wave, before.phase):
+                await self._add_new_nodes(rollout)
             await self._carry_out(rollout, actions)
             if not rollout.is_due:
                 break
         await self._actions.stage_some(rollout)
+        if not rollout.stored.open and not rollout.stages:
+            self._known.pop(rollout.number, None)
+
+    async def _add_new_nodes(self, rollout: ActiveRollout) -> None:
+        """A node that came into the pool late must not be left behind, nor get the revision before it has proved
+        itself.
+        """
+        if rollout.engine.phase in {Phase.RUNNING, Phase.SUCCEEDED}:
+            await rollout.add_new_nodes(self._store, self._clock())
 
     async def _commit(self, rollout: ActiveRollout) -> bool:
         """Stores what was decided. Returns False if another writer was faster: it is read again then."""
@@ -230,8 +243,6 @@ class RolloutController:
             self._known.pop(rollout.number, None)
             return False
         rollout.saved = rollout.engine.state
-        if not rollout.stored.open:
-            self._known.pop(rollout.number, None)
         return True
 
     async def _carry_out(self, rollout: ActiveRollout, actions: Sequence[Action]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.plan import OnFailure
-from aks_flex_rp.rollouts.start_queue import StartQueue
+from aks_flex_rp.rollouts.rollout_nodes import RolloutNodes
 from aks_flex_rp.rollouts.states import (
     Apply,
     GateResult,
@@ -27,7 +27,6 @@ from aks_flex_rp.rollouts.states import (
     RunGate,
     Stage,
 )
-from aks_flex_rp.rollouts.waiting_nodes import WaitingNodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,41 +39,15 @@ HEALTH_SECONDS = 300.0  # after the soak, in which every node of the wave must b
 GATE_GRACE = 60.0  # in which a gate that has reached its own limit can still say why
 
 
-class Rollout:
+class Rollout(RolloutNodes):
     def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
         """Takes the stored state, with what is known of each node now."""
-        self.plan = plan
-        self.state = state
-        self.nodes = {node.name: node for node in nodes}
-        self.wave_count = max((node.wave for node in self.nodes.values()), default=0) + 1
-        self._waves: list[dict[str, None]] = [{} for _ in range(self.wave_count)]
-        for node in self.nodes.values():
-            self._waves[node.wave][node.name] = None
-        busy = sorted((node for node in self.nodes.values() if node.state.is_busy), key=lambda node: node.since)
-        self.busy = {node.name: None for node in busy}  # the one that began first is the first
-        self._changed: set[str] = set()
+        super().__init__(plan, nodes, state, now)
         self._stages: list[Stage] = []
-        if not state.since:
-            self.state = replace(state, since=now, stage_times=(0.0,) * self.wave_count)
-        self._restart_queue(now)
         if not state.since:
             self._enter_wave(0, now)
         elif not self.phase.is_final and not state.reversing:
             self._stage_again()
-
-    @property
-    def phase(self) -> Phase:
-        return self.state.phase
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing can happen any more, not even when nodes return."""
-        return self.phase.is_final and not self.busy and not self.waiting and not self.queue
-
-    def take_changes(self) -> list[RolloutNode]:
-        """Returns the nodes that changed since the last call, to be stored with the state."""
-        changed, self._changed = self._changed, set()
-        return [self.nodes[name] for name in sorted(changed)]
 
     # What happens
 
@@ -88,6 +61,8 @@ class Rollout:
         match node.state:
             case _ if report.gone:
                 self._move(node, NodeState.GONE, now, report.gone)
+            case NodeState.PENDING if report.desired not in {revision, node.source, 0}:
+                self._move(node, NodeState.GONE, now, f"It was given revision {report.desired} by a person.")
             case NodeState.PENDING if report.desired == revision and not self.phase.is_final and not report.passive:
                 self._judge(self._move(node, NodeState.UPDATING, now), revision, NodeState.UPDATED, now)
             case NodeState.UPDATING:
@@ -121,8 +96,10 @@ class Rollout:
         """Adds a node that came into the pool meanwhile to the last wave."""
         if node.name not in self.nodes:
             self.nodes[node.name] = replace(node, wave=self.wave_count - 1)
-            self._waves[-1][node.name] = None
+            self.waves[-1][node.name] = None
             self._changed.add(node.name)
+            if self.state.stage_times[-1] and not node.report.passive and not self.phase.is_final:
+                self._stages.append(Stage(node.name, self.plan.revision))
             self._consider(self.nodes[node.name], now)
 
     def gate_answered(self, wave: int, gate: str, now: float, *, passed: bool, message: str = "") -> None:
@@ -192,10 +169,6 @@ class Rollout:
             case Phase.GATES:
                 self._next_gate(now)
 
-    @property
-    def _catches_up(self) -> bool:
-        return self.phase.is_final and (self.phase is Phase.SUCCEEDED or self.state.reversing)
-
     def _begin_nodes(self, now: float) -> Iterator[Action]:
         if self.state.paused:
             return
@@ -232,14 +205,14 @@ class Rollout:
     def _refill(self, now: float) -> bool:
         """Moves nodes of later waves into this one if all of its nodes are away: nothing would be learnt from it."""
         number = self.state.wave
-        names = self._waves[number]
+        names = self.waves[number]
         if any(self._shows_something(self.nodes[name]) for name in names):
             return False
-        pending = [self.nodes[name] for wave in self._waves[number + 1 :] for name in wave]
+        pending = [self.nodes[name] for wave in self.waves[number + 1 :] for name in wave]
         able = [node for node in pending if node.state is NodeState.PENDING and not node.report.is_away]
         for node in [each for each in able if not each.report.passive][: len(names)]:
-            del self._waves[node.wave][node.name]
-            self._waves[number][node.name] = None
+            del self.waves[node.wave][node.name]
+            self.waves[number][node.name] = None
             self._consider(self._change(replace(node, wave=number)), now)
         return len(self.queue) > 0 or self.waiting.holds_up
 
@@ -247,7 +220,7 @@ class Rollout:
         return not node.report.passive and node.state in {NodeState.UPDATED, NodeState.FAILED}
 
     def _complete_wave(self, now: float) -> None:
-        names = self._waves[self.state.wave]
+        names = self.waves[self.state.wave]
         if any(self._shows_something(self.nodes[name]) for name in names):
             self._set(phase=Phase.SOAKING, since=now)
         elif self.state.wave + 1 < self.wave_count:
@@ -295,11 +268,11 @@ class Rollout:
                     times[wave] = now
                     self._stages += self._stages_of(wave)
             self._set(stage_times=tuple(times))
-        for name in self._waves[number]:
+        for name in self.waves[number]:
             self._consider(self.nodes[name], now)
 
     def _stages_of(self, wave: int) -> list[Stage]:
-        nodes = [self.nodes[name] for name in self._waves[wave]]
+        nodes = [self.nodes[name] for name in self.waves[wave]]
         open_nodes = [node for node in nodes if node.state is NodeState.PENDING and not node.report.passive]
         return [
             Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision
@@ -313,7 +286,7 @@ class Rollout:
 
     def _unstage(self) -> None:
         asked = [wave for wave, moment in enumerate(self.state.stage_times) if moment]
-        nodes = [self.nodes[name] for wave in asked for name in self._waves[wave]]
+        nodes = [self.nodes[name] for wave in asked for name in self.waves[wave]]
         self._stages = [Stage(node.name, 0) for node in nodes if node.state is NodeState.PENDING]
 
     # What it waits for
@@ -326,7 +299,7 @@ class Rollout:
 
     def unhealthy(self) -> list[str]:
         """Returns the nodes of the wave that were not seen healthy since the soak began."""
-        nodes = [self.nodes[name] for name in self._waves[self.state.wave]]
+        nodes = [self.nodes[name] for name in self.waves[self.state.wave]]
         updated = [node for node in nodes if node.state is NodeState.UPDATED and not node.report.passive]
         return [node.name for node in updated if not node.report.ready or node.report.seen < self.state.since]
 
@@ -397,63 +370,6 @@ class Rollout:
         self._unstage()
         self._set(phase=phase, since=now, reason=reason)
         self._restart_queue(now)
-
-    def _set(self, **values: object) -> None:
-        self.state = replace(self.state, **values)  # type: ignore[arg-type]
-
-    def _move(self, node: RolloutNode, state: NodeState, now: float, cause: str = "") -> RolloutNode:
-        moved = self._change(replace(node, state=state, since=now, cause=cause))
-        self.busy.pop(node.name, None)
-        if state.is_busy:
-            self.busy[node.name] = None
-        self.waiting.discard(node.name)
-        self.queue.discard(node.name)
-        self._count(moved)
-        return moved
-
-    def _change(self, node: RolloutNode) -> RolloutNode:
-        self.nodes[node.name] = node
-        self._changed.add(node.name)
-        return node
-
-    def _count(self, node: RolloutNode) -> None:
-        """Counts the node as unavailable while it is updated, and after a failure until it is Ready."""
-        down = node.state is NodeState.FAILED and not node.report.ready and not node.report.offline
-        if node.state.is_busy or (down and not self.state.reversing):
-            self.queue.occupy(node.name, node.domain)
-        else:
-            self.queue.release(node.name)
-
-    def _consider(self, node: RolloutNode, now: float) -> None:
-        """Decides whether the node may begin, and if not, what it waits for."""
-        self._count(node)
-        self.waiting.discard(node.name)
-        self.queue.discard(node.name)
-        if self._is_open(node):
-            staged_by = 0.0
-            if not self.state.reversing and node.report.staged != self.plan.revision and self.plan.stage_seconds:
-                asked = self.state.stage_times[node.wave]
-                staged_by = asked + self.plan.stage_seconds if asked else 0.0
-            if not self.waiting.hold(node, now, staged_by):
-                self.queue.add(node.name, node.domain)
-
-    def _is_open(self, node: RolloutNode) -> bool:
-        """Returns whether the node is to begin in this wave, or should have in an earlier one."""
-        if node.wave > self.state.wave or (self.phase.is_final and not self._catches_up):
-            return False
-        return node.state.is_touched if self.state.reversing else node.state is NodeState.PENDING
-
-    def _restart_queue(self, now: float) -> None:
-        limits = None
-        if domain := self.plan.domain:
-            members: dict[str, int] = {}
-            for node in self.nodes.values():
-                members[node.domain] = members.get(node.domain, 0) + 1
-            limits = {name: domain.max_unavailable.of(count) for name, count in members.items()}
-        self.queue = StartQueue(self.plan.max_unavailable.of(len(self.nodes)), limits)
-        self.waiting = WaitingNodes()
-        for name in self.nodes:
-            self._consider(self.nodes[name], now)
 
 
 def _some(names: list[str]) -> str:

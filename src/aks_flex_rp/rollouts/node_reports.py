@@ -30,6 +30,10 @@ class WindowProperties:
     time_zone: str
 
 
+def node_labels(node: Node) -> dict[str, str]:
+    return dict(node.effective.get("nodeConfig", {}).get("labels") or {})
+
+
 def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) -> NodeReport:
     if node is None:
         return NodeReport(gone="It was deleted.")
@@ -60,7 +64,7 @@ def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns why the machine did not apply its configuration, or nothing if it has not failed."""
     failed, upgrade = node.status.get("failedConfigVersion"), conditions.get("UpgradeFailed", {})
     if failed is None:  # an agent of an earlier release: the condition must be newer than the configuration
-        if upgrade.get("status") != "True" or _moment(upgrade) < node.version:
+        if upgrade.get("status") != "True" or _moment(upgrade) <= node.version:
             return ""
     elif str(failed) != str(node.version):
         return ""

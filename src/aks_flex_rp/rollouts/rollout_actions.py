@@ -17,6 +17,7 @@ from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.resource.effective import changed_values
 from aks_flex_rp.rollouts.gate_run import GateRun
 from aks_flex_rp.rollouts.rollout_events import rollout_messages, state_events
+from aks_flex_rp.rollouts.states import NodeState
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
 from aks_flex_rp.store.rollout_model import BarredRevision
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
 
 SERVICE = Caller("aks-flex-rp", "aks-flex-rp", CallerKind.APPLICATION)
+MAX_NODES = 2000  # that one transaction writes
 MAX_STAGES = 100  # nodes that are asked to download in one step
 
 log = logging.getLogger(__name__)
@@ -76,7 +78,14 @@ class RolloutActions:
             detail = {"state": state.phase.value, "wave": state.wave + 1, "reason": state.reason}
             events.append(request.event(now, AuditAction.ROLLOUT_STATE, resource, **detail))
         messages = rollout_messages(self._commands.publisher, after, changes, now)
-        return await self._store.put_rollout(after, nodes, events, messages)
+        # Nodes that begin are stored first if they are too many for one transaction: on their own, they mean that
+        # the node is given its revision. All other changes belong to the state that follows from them.
+        order = sorted(nodes, key=lambda each: not NodeState(each.state).is_busy)
+        version = after.version
+        while len(order) > MAX_NODES and NodeState(order[MAX_NODES - 1].state).is_busy:
+            early = await self._store.put_rollout(replace(rollout.stored, version=version), order[:MAX_NODES])
+            version, order = early.version, order[MAX_NODES:]
+        return await self._store.put_rollout(replace(after, version=version), order, events, messages)
 
     async def _update_versions(self, rollout: ActiveRollout) -> None:
         pool = await self._store.pool(rollout.stored.cluster, rollout.stored.pool)

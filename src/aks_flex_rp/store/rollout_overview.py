@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store import rollouts
 from aks_flex_rp.store.authenticated_rows import authentic_records
-from aks_flex_rp.store.rollout_rows import ROLLOUT_COLUMNS
+from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, ROLLOUT_COLUMNS
 from aks_flex_rp.store.rollouts import SqlRollouts
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 VERSIONS_PER_READ = 1000
 
 SELECT_EVERY_ACTIVE = f"SELECT {ROLLOUT_COLUMNS} FROM rollouts WHERE active = 1 ORDER BY cluster, pool"  # noqa: S608 - constants
+SELECT_FAILED = (
+    f"SELECT {NODE_COLUMNS} FROM rollout_nodes WHERE cluster = $1 AND pool = $2 AND rollout = $3"  # noqa: S608 - constants
+    " AND cause <> '' AND state <> 'Gone' ORDER BY node LIMIT $4"
+)
 COUNT_NEWEST = (
     "SELECT r.phase, count(*) FROM rollouts r WHERE r.number ="
     " (SELECT max(o.number) FROM rollouts o WHERE o.cluster = r.cluster AND o.pool = r.pool) GROUP BY r.phase"
@@ -42,6 +46,10 @@ class ActiveNodes:
 class RolloutOverviewProtocol(Protocol):
     async def rollout_node(self, rollout: StoredRollout, node: str) -> StoredRolloutNode | None: ...
 
+    async def failed_nodes(self, rollout: StoredRollout, limit: int) -> tuple[StoredRolloutNode, ...]:
+        """Returns nodes that failed, also those that were brought back since."""
+        ...
+
     async def active_rollouts(self) -> tuple[StoredRollout, ...]:
         """Returns the active roll-outs of all pools."""
         ...
@@ -64,6 +72,10 @@ class SqlRolloutOverview(SqlRollouts, ABC):
         keys = (rollout.cluster, rollout.pool, rollout.number, node)
         found = await self._read(rollouts.SELECT_NODE, *keys)
         return await self._verified_rollout_node(found[0]) if found else None
+
+    async def failed_nodes(self, rollout: StoredRollout, limit: int) -> tuple[StoredRolloutNode, ...]:
+        found = await self._read(SELECT_FAILED, rollout.cluster, rollout.pool, rollout.number, limit)
+        return await authentic_records(self._verified_rollout_node, found)
 
     async def active_rollouts(self) -> tuple[StoredRollout, ...]:
         return await authentic_records(self._verified_rollout, await self._read(SELECT_EVERY_ACTIVE))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.sql import WriteStatement
 
 READERS = 2
-NAMES = [str(number) for number in range(1, 1000)]
+NAMES = [str(number) for number in range(1, 32_767)]  # as many as a statement may have
 
 
 class SqliteStore(SqlStore):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import stat
 import tarfile
@@ -17,6 +18,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
+from aks_flex_node.agent.reconcile.program_stager import staging_folder
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, WriteFile
 from aks_flex_node.host.host import CommandResult, UnitState
@@ -390,6 +392,32 @@ POOL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/m
 )
 def test_status_shows_the_config_source(source: dict[str, str], text: str) -> None:
     assert source_text(source) == text
+
+
+NEXT = json.dumps({"poolRevision": 5, "config": {"node": {"maxPods": 60}}})
+
+
+def staging_files(tmp_path: Path, **result: str) -> dict[str, str]:
+    """Returns a next configuration and the result of the job that staged it."""
+    identity = hashlib.sha256(NEXT.encode()).hexdigest()
+    outcome = {"kind": "stage", "result": "done", "version": identity, **result}
+    folder = staging_folder(engine_with(tmp_path).config).removeprefix(f"{DATA}/")
+    record = {f"{folder}/staged.json": json.dumps({"identity": identity, "trees": []})}
+    staged = record if outcome["result"] == "done" else {}
+    return {"staging-config.json": NEXT, "staging-result.json": json.dumps(outcome), **staged}
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({}, "pool revision 5: downloaded and verified, not in effect"),
+        ({"result": "failed", "message": "No mirror."}, "pool revision 5: No mirror."),
+        ({"result": "failed", "message": "Of another.", "version": "other"}, "pool revision 5: not downloaded yet"),
+    ],
+)
+def test_status_shows_a_staged_revision_in_one_line(tmp_path: Path, result: dict[str, str], text: str) -> None:
+    lines = dict(daemon_lines(daemon_status_with(tmp_path, staging_files(tmp_path, **result))))
+    assert lines["staged"] == text
 
 
 def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:

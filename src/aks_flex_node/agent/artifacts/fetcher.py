@@ -71,9 +71,13 @@ class ArtifactFetcher:
                 self._require_published(artifact)
             raise
 
+    def local_digest(self, artifact: Artifact) -> TrustedDigest | None:
+        """Returns the digest that the administrator of this machine or the agent's pins give, else None."""
+        return self._digests.find(artifact)
+
     def known_digest(self, artifact: Artifact) -> TrustedDigest | None:
         """Returns the expected digest if it is known without a request, else None."""
-        if known := self._digests.find(artifact):
+        if known := self.local_digest(artifact):
             return known
         if self._bundle:
             return self._bundle.find(artifact, None).trusted_digest

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.cache import VerifiedFile
+    from aks_flex_node.agent.artifacts.digest import TrustedDigest
     from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
     from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
@@ -43,10 +44,16 @@ def find_staged(tree: ArtifactTree) -> TreeManifest | None:
     return manifest if manifest and manifest.matches(tree) and manifest.is_intact(tree.staging) else None
 
 
-def adopt_ahead(tree: ArtifactTree) -> TreeManifest | None:
-    """Moves a tree that was built ahead to its staging path. Returns None if there is none that is intact."""
-    manifest = find_staged(replace(tree, staging=tree.ahead)) if tree.ahead else None
-    if manifest is None or tree.ahead is None:
+def adopt_ahead(tree: ArtifactTree, local_digest: Callable[[Artifact], TrustedDigest | None]) -> TreeManifest | None:
+    """Moves a tree that was built ahead to its staging path. Returns None if there is none that is intact, or if this
+    machine knows another digest meanwhile: its administrator may have set one since.
+    """
+    if tree.ahead is None:
+        return None
+    known = [(artifact, local_digest(artifact)) for artifact in tree.artifacts]
+    pinned = tuple(replace(artifact, digest=str(each.digest)) if each else artifact for artifact, each in known)
+    manifest = find_staged(replace(tree, artifacts=pinned, staging=tree.ahead))
+    if manifest is None:
         return None
     make_directory(tree.staging.parent)
     remove_tree(tree.staging)
@@ -224,7 +231,7 @@ class TreeBuild:
         with self._lock:
             if not self._begun:
                 self._begun = True
-                self._manifest = find_staged(self.tree) or adopt_ahead(self.tree)
+                self._manifest = find_staged(self.tree) or adopt_ahead(self.tree, self._fetching.local_digest)
                 if self._manifest:
                     self.over.set()
                 else:

@@ -13,7 +13,7 @@ from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.daemon.conditions import ReportInput
 from aks_flex_node.agent.daemon.staging import FAILURES
 from aks_flex_node.agent.job_records import update_journal
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.managed_node import ManagedNode
 
+FAILED_RESULTS = frozenset(each.value for each in (JobStatus.FAILED, JobStatus.REFUSED, JobStatus.ROLLED_BACK))
 HEARTBEAT_SECONDS = 300.0
 RETRY_SECONDS = (5.0, 15.0, 60.0, 180.0)  # delays after consecutive failures
 MAX_RETRY_AFTER = 3600.0  # upper limit of Retry-After, in seconds
@@ -70,11 +71,17 @@ def _failed_update(node: ManagedNode) -> JobResult | None:
 
 
 def _failed_version(node: ManagedNode, state: DaemonState) -> str:
-    """Returns the version whose last update failed, was rolled back or was refused. A killed job has no version."""
-    version, result = state.unapplied.get("version", ""), state.unapplied.get("result", "")
-    failures = {JobStatus.FAILED.value, JobStatus.REFUSED.value, JobStatus.ROLLED_BACK.value}
-    is_known = version in {node.versions.next, node.versions.current} and version.isdecimal()
-    return version if is_known and result in failures else ""
+    """Returns the version whose last update failed, was rolled back or was refused. A job that ended without a result
+    says nothing about its version.
+    """
+    last, versions = state.unapplied, node.versions
+    if rolled_back := _failed_update(node):
+        version = rolled_back.version
+    elif last.get("result") in FAILED_RESULTS and last.get("reason") not in {JOB_KILLED, JOB_EXITED}:
+        version = last.get("version") or versions.next  # an error before the configuration was read names none
+    else:
+        return ""
+    return version if version in {versions.next, versions.current} and version.isdecimal() else ""
 
 
 def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:

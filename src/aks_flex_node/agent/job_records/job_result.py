@@ -20,6 +20,7 @@ EARLIER_KEYS = {"again": "retryable"}
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
 JOB_KILLED = "JobKilled"  # the reason of a job whose process was killed
+JOB_EXITED = "JobExited"  # the reason of a job that ended without a result
 
 
 class JobKind(Enum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import COMPLETION_UNIT, JOB_RESULT
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
@@ -159,7 +159,7 @@ def _no_result(kind: JobKind, output: str, unit: str) -> JobResult:
     return JobResult(
         kind,
         JobStatus.FAILED,
-        "JobExited",
+        JOB_EXITED,
         f"The {kind} job exited without a result: {output.strip() or 'no log output'}",
         f"Check `journalctl -u {unit} -n 50`. The daemon retries.",
         retryable=True,

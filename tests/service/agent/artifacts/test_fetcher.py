@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from aks_flex_lab.mirror.fault_rules import (
     StatusFault,
 )
 from aks_flex_lab.processes import spawn
-from aks_flex_node.agent.artifacts import ArtifactFile, TransferState
+from aks_flex_node.agent.artifacts import ArtifactFile, TransferState, clean_cache
 from aks_flex_node.errors import ArtifactError
 from tests.remedies.catalogue import advice
 from tests.service.agent.http_fakes import KUBELET as CONTENT
@@ -336,3 +337,30 @@ def test_partial_download_is_kept_when_process_is_killed(publisher: Publisher) -
 
 def has_begun(publisher: Publisher) -> bool:
     return any(path.stat().st_size > WHOLE // 4 for path in publisher.room.glob("cache/*/kubelet.partial"))
+
+
+def test_tree_built_ahead_needs_no_mirror_even_after_a_kill(publisher: Publisher) -> None:
+    publisher.mirror.add(KUBELET, SlowFault(rate=WHOLE))
+    tree = publisher.tree(publisher.kubelet(), publisher.tools())
+    ahead = replace(tree, staging=publisher.room / "cache" / "next" / "kubernetes")
+    program = (
+        f"import os; os.environ['SSL_CERT_FILE'] = '{publisher.authority}'\n"
+        "from pathlib import Path, PosixPath\n"
+        "from aks_flex_node.agent.artifacts import *\n"
+        f"ArtifactStore({publisher.room / 'cache'!r}, {publisher.sources!r}).wait({ahead!r}, 60)\n"
+    )
+    process = spawn((sys.executable, "-c", program), log=publisher.room / "log")
+    until(lambda: not process.alive or has_begun(publisher))
+    assert process.alive, (publisher.room / "log").read_text()
+    process.kill(signal.SIGKILL)
+    until(lambda: not process.alive)
+    assert not ahead.staging.exists()
+    publisher.mirror.reset()
+    publisher.store().wait(ahead, 60)
+
+    clean_cache(publisher.room / "cache", set())
+    publisher.mirror.reset()
+    publisher.mirror.add("*", StatusFault(503))
+    assert sorted(publisher.store().wait(replace(tree, ahead=ahead.staging), 60).files) == ["bin/kubelet", "bin/tool"]
+    assert publisher.mirror.requests() == {}
+    assert not ahead.staging.exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.join_state import JoinPhase
@@ -12,7 +14,7 @@ from tests.service.rp.api.client import API_VERSION
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aks_flex_rp.store.model import Node
     from tests.service.rp.api.client import Api
@@ -132,6 +134,23 @@ class SimulatedFleet:
 
         until(is_there, f"the roll-out is {' or '.join(states)}", seconds)
         return self.shown(name)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Lets the nodes work while a command waits for a roll-out."""
+        ends = Event()
+
+        def work() -> None:
+            while not ends.wait(0.1):
+                self.work()
+
+        thread = Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
 
 
 def conditions(failed: str = "", ready: str = "True") -> list[dict[str, str]]:

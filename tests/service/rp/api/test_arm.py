@@ -277,6 +277,8 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
         "flexNodePools/apply/action",
         "flexNodePools/enrolments/read",
         "flexNodePools/enrolments/write",
+        "flexNodePools/rollouts/read",
+        "flexNodePools/rollouts/write",
     }
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 

@@ -17,7 +17,7 @@ from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.api_client import ServiceClient, ServiceConnection
 from aks_flex_rp.cli.command_context import ServiceOptions
-from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
+from aks_flex_rp.cli.node_write_commands import WriteFlags, update_node
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from tests.node_key_client import HeldKey
 from tests.remedies.catalogue import advice, command
@@ -430,7 +430,7 @@ def test_node_update_merges_with_concurrent_change_of_other_property(person: Per
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "site=north")
     client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
 
-    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60, labels=["rack=7"]), UpdateOptions())
+    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60, labels=["rack=7"]), WriteFlags())
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
@@ -441,9 +441,9 @@ def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Pe
     client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
 
     with pytest.raises(ConfigError, match=r"nodeConfig\.maxPods") as caught:
-        update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), UpdateOptions())
+        update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
     assert caught.value.name == "node-conflict"
 
     advice("node-conflict", "Check the new settings, then repeat the command")
-    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), UpdateOptions())
+    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
     assert written["properties"]["nodeConfig"]["maxPods"] == 60

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts import tree_build
 from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource
-from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree, TreeManifest
 from aks_flex_node.agent.artifacts.staged_trees import discard_staged
+from aks_flex_node.agent.artifacts.trust import LocalDigests
 
 if TYPE_CHECKING:
     import pytest
@@ -44,16 +45,20 @@ def build(root: Path, version: str) -> ArtifactTree:
     return replace(ahead, staging=root / "opt" / "runc" / f".{version}.flex-new", ahead=ahead.staging)
 
 
+def adopt(tree: ArtifactTree, digests: LocalDigests | None = None) -> TreeManifest | None:
+    return tree_build.adopt_ahead(tree, (digests or LocalDigests()).find)
+
+
 def downloads(root: Path) -> int:
     return len(list((root / "cache").glob("sha256-*")))
 
 
 def test_tree_built_ahead_is_moved_to_its_staging_path(tmp_path: Path) -> None:
     tree = build(tmp_path, "1.5.2")
-    assert tree_build.adopt_ahead(tree) == tree_build.find_staged(tree) is not None
+    assert adopt(tree) == tree_build.find_staged(tree) is not None
     assert tree.ahead
     assert not tree.ahead.exists()
-    assert tree_build.adopt_ahead(tree) is None
+    assert adopt(tree) is None
 
 
 def test_tree_built_ahead_is_copied_from_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +70,7 @@ def test_tree_built_ahead_is_copied_from_another_file_system(tmp_path: Path, mon
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    assert tree_build.adopt_ahead(tree) == tree_build.find_staged(tree) is not None
+    assert adopt(tree) == tree_build.find_staged(tree) is not None
     assert tree.ahead
     assert not tree.ahead.exists()
     assert not tree_build.partial_dir(tree).exists()
@@ -75,14 +80,21 @@ def test_altered_tree_built_ahead_is_not_used(tmp_path: Path) -> None:
     tree = build(tmp_path, "1.5.2")
     assert tree.ahead
     (tree.ahead / "bin/runc").write_bytes(b"runc 6.6.6")
-    assert tree_build.adopt_ahead(tree) is None
+    assert adopt(tree) is None
     assert not tree.staging.exists()
 
 
 def test_tree_built_ahead_with_another_pin_is_not_used(tmp_path: Path) -> None:
     tree = build(tmp_path, "1.5.2")
     pinned = replace(tree.artifacts[0], digest=f"sha256:{'0' * 64}")
-    assert tree_build.adopt_ahead(replace(tree, artifacts=(pinned,))) is None
+    assert adopt(replace(tree, artifacts=(pinned,))) is None
+
+
+def test_tree_built_ahead_is_not_used_if_the_administrator_pins_another_file(tmp_path: Path) -> None:
+    tree = build(tmp_path, "1.5.2")
+    assert adopt(tree, LocalDigests(administrator={tree.artifacts[0].url: Digest("sha256", "0" * 64)})) is None
+    assert not tree.staging.exists()
+    assert adopt(tree)
 
 
 def test_trees_that_are_no_longer_next_are_removed_with_their_downloads(tmp_path: Path) -> None:
@@ -95,8 +107,8 @@ def test_trees_that_are_no_longer_next_are_removed_with_their_downloads(tmp_path
     assert removed[0] == "staged.json"  # before the trees that it lists
     assert sorted(removed) == ["runc-1.5.0.partial", "runc-1.5.1", "staged.json"]
     assert downloads(tmp_path) == 1
-    assert tree_build.adopt_ahead(old) is None
-    assert tree_build.adopt_ahead(new)
+    assert adopt(old) is None
+    assert adopt(new)
 
 
 def test_folder_is_removed_when_nothing_is_next(tmp_path: Path) -> None:

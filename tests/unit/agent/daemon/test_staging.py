@@ -11,12 +11,14 @@ import pytest
 from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
+from aks_flex_node.agent.daemon.session import FilesChanged
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
-from aks_flex_node.host.actions import MakeDirectory, Remove, StopUnit
+from aks_flex_node.host.actions import MakeDirectory, Remove, StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.daemon.fakes import (
     CONNECTED,
@@ -229,6 +231,36 @@ def test_staging_keeps_its_pause_when_the_daemon_restarts() -> None:
     one.controller.shut_down()
 
 
+def test_daemon_waits_for_the_staging_job_of_its_predecessor() -> None:
+    host = StagingHost()
+    staging_config.store_config(host, FIVE)
+    host.apply(StartUnit(STAGE_UNIT))
+    one = begun(Life(host=host))
+    one.waits(RETRY_SECONDS[-1])
+    assert host.works == []
+    host.apply(StopUnit(STAGE_UNIT))
+    eventually(lambda: not one.controller.events.empty())
+    one.steps()
+    assert one.events("job-finished") == ["stage failed: The stage job exited without a result: no log output"]
+    one.waits(RETRY_SECONDS[0])
+    eventually(lambda: host.works == ["stage"])
+    one.controller.shut_down()
+
+
+def test_staging_that_the_policy_refused_is_retried_when_the_policy_changes(life: Life) -> None:
+    assert isinstance(life.host, StagingHost)
+    refused = JobResult(JobKind.STAGE, JobStatus.REFUSED, "RefusedByPolicy", "forbidden", retryable=True)
+    life.host.staging_outcomes = [refused]
+    orders(life)
+    life.ends_work()
+    life.waits(RETRY_SECONDS[-1])
+    assert life.host.works == ["stage"]
+    life.controller.events.put(FilesChanged(frozenset({POLICY_FILE})))
+    while not life.controller.events.empty():
+        life.steps()
+    eventually(lambda: life.host.works == ["stage", "stage"])
+
+
 def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
     orders(life)
     life.ends_work()
@@ -294,8 +326,8 @@ def test_malformed_next_config_is_logged(life: Life) -> None:
 # failedConfigVersion
 
 
-def ends_with(life: Life, result: JobStatus, version: str = "2") -> None:
-    life.host.outcomes = [JobResult(JobKind.UPDATE, result, "why", "Because.", version=version)]
+def ends_with(life: Life, result: JobStatus, version: str = "2", reason: str = "why") -> None:
+    life.host.outcomes = [JobResult(JobKind.UPDATE, result, reason, "Because.", version=version)]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(replace(GOOD, changed=True, version="2"))
     life.ends_work()
@@ -308,14 +340,16 @@ def test_failed_update_is_reported_with_its_version(life: Life, result: JobStatu
     eventually(lambda: life.reports[-1:] != [] and life.reports[-1].get("failedConfigVersion") == "2")
 
 
-@pytest.mark.parametrize(
-    ("result", "version"), [(JobStatus.DEFERRED, "2"), (JobStatus.DONE, "2"), (JobStatus.FAILED, "")]
-)
-def test_deferred_applied_or_killed_update_is_not_reported_as_failed(
-    life: Life, result: JobStatus, version: str
-) -> None:
-    ends_with(life, result, version)
+@pytest.mark.parametrize("result", [JobStatus.DEFERRED, JobStatus.DONE])
+def test_deferred_or_applied_update_is_not_reported_as_failed(life: Life, result: JobStatus) -> None:
+    ends_with(life, result)
     assert "failedConfigVersion" not in report(life)
+
+
+@pytest.mark.parametrize(("reason", "version"), [(JOB_KILLED, None), ("JobExited", None), ("disk-full", "2")])
+def test_job_without_a_version_failed_unless_it_was_killed(life: Life, reason: str, version: str | None) -> None:
+    ends_with(life, JobStatus.FAILED, "", reason)
+    assert report(life).get("failedConfigVersion") == version
 
 
 def test_failed_version_survives_a_restart_and_ends_with_another_config(life: Life) -> None:

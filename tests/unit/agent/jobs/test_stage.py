@@ -16,6 +16,7 @@ from aks_flex_node.agent.reconcile.program_stager import tree_name
 from aks_flex_node.errors import ArtifactError, DiskFullError
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from tests.unit.agent.builders import DATA
+from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.jobs.update.harness import OFFLINE, Scene, bundle
 
 if TYPE_CHECKING:
@@ -223,3 +224,29 @@ def test_without_next_config_staging_only_removes(scene: StagingScene) -> None:
     assert (outcome.result, outcome.version) == (JobStatus.DONE, staging_config.LEFTOVERS)
     assert scene.discarded[-1] == []
     assert scene.changes == []
+
+
+AGENT: dict[str, object] = {
+    "continuousMonitoring": True,
+    "azure.targetCluster.resourceId": CLUSTER_ID,
+    "azure.servicePrincipal.clientId": "11111111-2222-3333-4444-555555555555",
+    "azure.servicePrincipal.clientSecret": "a-secret",
+    "azure.servicePrincipal.tenantId": "tenant-1",
+    "agent.version": "9.9.9",
+}
+
+
+@pytest.mark.parametrize("has_service", [True, False])
+def test_new_version_of_the_agent_is_staged_if_it_has_a_service(scene: StagingScene, has_service: bool) -> None:
+    ledger = scene.engine(scene.config).ledger
+    if has_service:
+        ledger.owned("service").paths["/etc/systemd/system/aks-flex-node.service"] = {"original": None}
+        ledger.save()
+    assert scene.is_to_stage(AGENT).stage().is_done
+    assert scene.prepared == (["agent 9.9.9"] if has_service else [])
+
+
+def test_forbidden_version_of_the_agent_is_not_downloaded(scene: StagingScene) -> None:
+    scene.host.apply(WriteFile(POLICY_FILE, b"forbid: [agentUpdates]\n", 0o644))
+    assert scene.is_to_stage({**UPGRADE, **AGENT}).stage().reason == "RefusedByPolicy"
+    assert scene.prepared == []

@@ -121,6 +121,25 @@ def test_report_keeps_omitted_fields_and_replaces_conditions() -> None:
     assert told(third, 180.0, conditions=[])["conditions"] == []
 
 
+def test_staged_revision_and_failed_version_end_with_the_next_whole_report() -> None:
+    first = told({}, 0.0, conditions=[READY], stagedPoolRevision=5, failedConfigVersion="7")
+    assert (first["stagedPoolRevision"], first["failedConfigVersion"]) == (5, "7")
+    assert told(first, 60.0, driftCount=1) == {**first, "driftCount": 1}
+    assert not {"stagedPoolRevision", "failedConfigVersion"} & told(first, 60.0, conditions=[READY]).keys()
+    assert told(first, 60.0, conditions=[], stagedPoolRevision=6)["stagedPoolRevision"] == 6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stagedPoolRevision": value} for value in (0, -1, True, "5", 5.0, 1 << 40)]
+    + [{"failedConfigVersion": value} for value in ("", "soon", 7, "1" * 20)],
+    ids=str,
+)
+def test_invalid_staged_revision_or_failed_version_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArmError):
+        reports.parse_report(wrong)
+
+
 def test_changed_condition_gets_current_transition_time() -> None:
     before = told({}, 0.0, conditions=[READY])
     [after] = told(before, 120.0, conditions=[{**READY, "status": "False"}])["conditions"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, register_command
@@ -31,6 +31,7 @@ class UpdateFlags:
 
     url: bool
     downgrade: bool
+    override: bool
 
 
 @register_command("aks flex-node update")
@@ -71,12 +72,16 @@ class Update(FlexNodeCommand):
         schema.allow_downgrade = AAZBoolArg(
             options=["--allow-downgrade"], arg_group="Versions", help="Allow older versions than the node has."
         )
+        arguments.override_rollout(
+            schema, "Ignore barred revisions, and the limits of an active roll-out. It is audited."
+        )
         return schema
 
     def execute(self) -> Any:
         args = self.ctx.options
         check_no_wait(args)
-        how = UpdateFlags(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
+        flags = ("output_config_url", "allow_downgrade", "override_rollout")
+        how = UpdateFlags(*(bool(args.get(name)) for name in flags))
         body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
         first = node_changes.writable_properties(found)
@@ -107,7 +112,7 @@ class Update(FlexNodeCommand):
                 logger.warning("No changes.")
                 return found
             try:
-                written = PutNode(self.ctx, desired, etag=found["etag"], url=how.url, downgrade=how.downgrade)()
+                written = PutNode(self.ctx, desired, etag=found["etag"], **asdict(how))()
             except HttpResponseError as error:
                 if error.status_code != 412 or attempt == ATTEMPTS:
                     raise

@@ -3,11 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, register_command
+from azure.cli.core.azclierror import ArgumentUsageError
 from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import ApplyPool
+from azext_aks_flex_node.pool_operations import AllowRevision, ApplyPool
+from azext_aks_flex_node.tables import pool_rows
 from azext_aks_flex_node.vendored.node_summary import printable
 
 logger = get_logger(__name__)
@@ -36,16 +38,44 @@ class Apply(FlexNodeCommand):
         schema.allow_downgrade = AAZBoolArg(
             options=["--allow-downgrade"], help="Allow older versions than the nodes have."
         )
+        arguments.override_rollout(
+            schema, "With one node in --nodes: ignore barred revisions and the active roll-out. It is audited."
+        )
         return schema
 
     def execute(self) -> Any:
         args = self.ctx.options
+        if args.get("override_rollout") and len(args.get("nodes", ())) != 1:
+            raise ArgumentUsageError("--override-rollout is for exactly one node.", "Name it with --nodes.")
         asked = {
             "revision": args.get("revision"),
             "nodeNames": args.get("nodes"),
             "allowDowngrade": args.get("allow_downgrade"),
+            "overrideRollout": args.get("override_rollout"),
         }
         done = ApplyPool(self.ctx, {name: value for name, value in asked.items() if value is not None})()
         for each in done["refused"]:
             logger.warning("%s was not changed: %s", each["name"], printable(each["error"]["message"]))
         return done
+
+
+@register_command("aks flex-node pool allow-revision")
+class AllowRevisionOfPool(FlexNodeCommand):
+    """Lift the bar of a revision that failed in a roll-out, to try it again.
+
+    :example: Allow a revision
+        az aks flex-node pool allow-revision -g my-rg --cluster my-cluster --name edge --revision 2
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=pool_rows, **kwargs)
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema)
+        schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision.", required=True)
+        return schema
+
+    def execute(self) -> Any:
+        return AllowRevision(self.ctx, {"revision": self.ctx.options["revision"]})()

@@ -69,9 +69,9 @@ class CreatePool(_Write):
 class UpdatePool(_Write):
     """Update the template of a pool, as a new revision. No node is changed.
 
-    :example: Change a label of the template, then bring all nodes to the new revision
+    :example: Change a label of the template, then bring all nodes to the new revision in waves
         az aks flex-node pool update -g my-rg --cluster my-cluster --name edge --labels site=south
-        az aks flex-node pool apply -g my-rg --cluster my-cluster --name edge
+        az aks flex-node rollout create -g my-rg --cluster my-cluster --pool edge --name may --no-wait
     """
 
     def execute(self) -> Any:
@@ -80,9 +80,9 @@ class UpdatePool(_Write):
         if pending := written["properties"]["pendingNodeCount"]:
             logger.warning(
                 "%s of %s on another revision. Try one first with `az aks flex-node pool apply --name %s "
-                "--nodes NODE`, then all without --nodes.",
+                "--nodes NODE`, then all in waves with `az aks flex-node rollout create --pool %s`.",
                 pending,
                 "1 node is" if (count := written["properties"]["nodeCount"]) == 1 else f"{count} nodes are",
-                written["name"],
+                *(written["name"], written["name"]),
             )
         return written

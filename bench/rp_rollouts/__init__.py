@@ -1,0 +1,1 @@
+"""Measures roll-outs of a large pool at a real provider with simulated nodes."""

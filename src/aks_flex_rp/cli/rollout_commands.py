@@ -1,0 +1,342 @@
+"""Commands `rollout …`: bring the nodes of a pool to a revision in waves, and follow, pause and end that."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from aks_flex_node.api.node_summary import printable
+from aks_flex_node.api.rollout_options import RolloutOptionError, RolloutOptions, parse_gates, rollout_properties
+from aks_flex_node.api.rollout_summary import (
+    SUCCEEDED,
+    end_text,
+    progress_text,
+    state_text,
+    total_of,
+    wave_text,
+)
+from aks_flex_node.errors import CommandUsageError, FlexError
+from aks_flex_rp.cli import output
+from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.node_write_commands import given_options
+from aks_flex_rp.cli.property_files import read_document
+
+if TYPE_CHECKING:
+    from aks_flex_rp.rollout_client import RolloutClient
+
+    Document = dict[str, Any]
+
+app = typer.Typer(help="Roll out revisions of pools in waves.", no_args_is_help=True)
+PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
+RolloutName = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the roll-out.")]
+Wave = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only nodes of this wave.")]
+NodeState = Literal["Pending", "Updating", "Updated", "Failed", "Reversing", "Reversed", "NotReversed", "Gone"]
+BAD_STATES = ("Failed", "NotReversed")
+COLUMNS = ("NAME", "STATE", "REVISION", "WAVE", "NODES", "UPDATED", "FAILED", "STARTED", "REASON")
+GATE_COLUMNS = ("WAVE", "GATE", "STATE", "STARTED", "ANSWERED", "MESSAGE")
+NODE_COLUMNS = ("NAME", "WAVE", "STATE", "SINCE", "OFFLINE", "STAGED", "CAUSE")
+MAX_FAILED = 20  # nodes that `show` lists; `nodes` lists all
+INTERRUPTED = 130
+DONE = {
+    "pause": "paused. Nodes that are being updated finish, and no other one starts.",
+    "resume": "resumed.",
+    "abort": "aborted. Nodes keep what they have.",
+    "reverse": "is being reversed.",
+}
+
+
+def _rollouts(service: ServiceOptions, cluster: str, pool: str) -> RolloutClient:
+    from aks_flex_rp.rollout_client import RolloutClient
+
+    return RolloutClient(service.client(), service.cluster(cluster), pool)
+
+
+@app.command()
+@with_service
+def create(
+    service: ServiceOptions,
+    ctx: typer.Context,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    revision: Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision. Default: the newest.")] = None,
+    wave: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Nodes after each wave, a number or a percentage, the last 100%. Repeatable. "
+            "Default: 1, 10%, 50%, 100%.",
+        ),
+    ] = None,
+    selector: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Label of the nodes that take part. Repeatable. Default: all nodes."),
+    ] = None,
+    canary: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Label of the nodes of the first wave. Repeatable."),
+    ] = None,
+    max_unavailable: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="How many nodes may be unavailable at once. Default: 10%."),
+    ] = None,
+    failure_domain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL[=N]", help="How many nodes with the same value of a label may be unavailable. Default: 1."
+        ),
+    ] = None,
+    soak: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long a wave must stay healthy, for example 90s, 10m. Default: 10m."),
+    ] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="How many nodes may fail. Default: 0.")
+    ] = None,
+    on_failure: Annotated[
+        Literal["halt", "reverse"] | None,
+        typer.Option(help="After a failure, keep what nodes have, or bring them back. Default: reverse."),
+    ] = None,
+    node_timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time limit of the update of a node. Default: 1h.")
+    ] = None,
+    stage_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long a wave waits for downloads. Default: 10m. 0: no downloads ahead."
+        ),
+    ] = None,
+    gates_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="List of gates between waves as JSON or YAML."),
+    ] = None,
+    allow_downgrade: Annotated[
+        bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")
+    ] = False,
+    replace_active: Annotated[
+        bool, typer.Option("--replace-active", help="Abort the active roll-out of the pool.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the roll-out has ended, and show its progress.")
+    ] = True,
+    json: JsonOption = False,
+) -> None:
+    """Create and start a roll-out.
+
+    With --wait, prints each change, and fails if the roll-out does not succeed. The same command
+    again follows the same roll-out.
+    """
+    properties = _properties(
+        gates_file,
+        revision=revision,
+        waves=wave or (),
+        selector=selector or (),
+        canary=canary or (),
+        max_unavailable=max_unavailable,
+        failure_domain=failure_domain,
+        soak=soak,
+        max_failures=max_failures,
+        on_failure=on_failure,
+        node_timeout=node_timeout,
+        stage_timeout=stage_timeout,
+        allow_downgrade=allow_downgrade,
+        replace_active=replace_active,
+    )
+    rollouts = _rollouts(service, cluster, pool)
+    made = rollouts.create(name, properties)
+    again = f"aks-flex-rp rollout show --pool {pool} --name {name}{given_options(ctx)}"
+    if not wait:
+        output.print_result(f"{name} created, {progress_text(made['properties'])}", made, json)
+        output.print_note(f"Follow it with `{again}`.")
+        return
+    made = _followed(rollouts, made, again)
+    if made["properties"]["state"] == SUCCEEDED:
+        output.print_result(f"{end_text(made)}.", made, json)
+        return
+    if json:
+        output.print_result("", made, json)
+    raise FlexError("rollout-failed", f"{end_text(made)}.", f"See the waves and failed nodes with `{again}`.")
+
+
+def _properties(gates_file: Path | None, **options: Any) -> Document:
+    try:
+        gates = parse_gates(read_document(gates_file, "--gates-file"), str(gates_file)) if gates_file else []
+        return rollout_properties(RolloutOptions(gates=gates, **options))
+    except RolloutOptionError as error:
+        text = f"--{error.option}: {error.value!r} {error.reason}."
+        raise CommandUsageError("rollout-option-invalid", text, error.hint) from None
+
+
+def _followed(rollouts: RolloutClient, made: Document, again: str) -> Document:
+    def print_line(text: str) -> None:
+        output.print_note(f"{time.strftime('%H:%M:%S')} {text}")
+
+    try:
+        return rollouts.follow(made, print_line)
+    except KeyboardInterrupt:
+        output.print_note(f"The roll-out {made['name']} continues. See it with `{again}`.")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command("list")
+@with_service
+def show_all(service: ServiceOptions, pool: PoolName, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """List the roll-outs of a pool, the newest first."""
+    found = list(_rollouts(service, cluster, pool).list())
+    rows = [_row(each) for each in found]
+    output.print_result(output.format_table(rows, COLUMNS) if rows else "No roll-outs.", found, json)
+
+
+def _row(rollout: Document) -> tuple[str, ...]:
+    shown = rollout["properties"]
+    waves = shown.get("waveProgress", ())
+    total = total_of(waves)
+    return (
+        rollout["name"],
+        state_text(shown),
+        str(shown["revision"]),
+        f"{shown.get('wave', 1)}/{len(waves)}",
+        *(str(total[name]) for name in ("nodes", "updated", "failed")),
+        _time(shown.get("startedAt")),
+        printable(shown.get("reason")) or "-",
+    )
+
+
+def _time(moment: str | None) -> str:
+    return moment[:19].replace("T", " ") if moment else "-"
+
+
+@app.command()
+@with_service
+def show(
+    service: ServiceOptions,
+    ctx: typer.Context,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    json: JsonOption = False,
+) -> None:
+    """Show a roll-out: state, waves, gates and failed nodes."""
+    rollouts = _rollouts(service, cluster, pool)
+    found = rollouts.get(name)
+    bad = (each for state in BAD_STATES for each in rollouts.nodes(name, state=state))
+    failed = [] if json else list(islice(bad, MAX_FAILED + 1))
+    more = f"aks-flex-rp rollout nodes --pool {pool} --name {name} --node-state Failed{given_options(ctx)}"
+    output.print_result(output.with_command_name(format_rollout(found, failed, more)), found, json)
+
+
+def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
+    """Formats a roll-out. `failed` are its first failed nodes, and `more` is the command that lists all of them."""
+    shown = rollout["properties"]
+    rows = {
+        "name": rollout["name"],
+        "id": rollout["id"],
+        "state": f"{state_text(shown)}, since {_time(shown.get('stateSince'))} UTC",
+        "reason": printable(shown.get("reason")),
+        "waits for": "\n           ".join(map(printable, shown.get("waitsFor", ()))),
+        "revision": str(shown["revision"]),
+        "failures": f"{shown.get('failures', 0)} (limit {shown['maxFailures']}, then {shown['onFailure']})",
+        "started": f"{_time(shown.get('startedAt'))} UTC by {printable(shown.get('createdBy'))}",
+        "ended": f"{_time(shown['endedAt'])} UTC" if shown.get("endedAt") else "",
+        **{f"wave {each['wave']}": wave_text(each) for each in shown.get("waveProgress", ())},
+    }
+    lines = [output.format_pairs(rows)]
+    if results := shown.get("gateResults"):
+        lines += ["", output.format_table([_gate_row(each) for each in results], GATE_COLUMNS)]
+    if failed:
+        lines += ["", "failed nodes"]
+        lines += [
+            f"  {each['name']} (wave {each['wave']}, {each['state']}): {_cause(each)}" for each in failed[:MAX_FAILED]
+        ]
+        lines += [f"  and others: `{more}`"] if len(failed) > MAX_FAILED else []
+    return "\n".join(lines)
+
+
+def _gate_row(result: Document) -> tuple[str, ...]:
+    times = (_time(result.get(name)) for name in ("startedAt", "answeredAt"))
+    return (str(result["wave"]), result["gate"], result["state"], *times, printable(result.get("message")) or "-")
+
+
+def _cause(node: Document) -> str:
+    return printable(node.get("cause")) or "-"
+
+
+@app.command()
+@with_service
+def nodes(
+    service: ServiceOptions,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    node_state: Annotated[NodeState | None, typer.Option(help="Only nodes in this state.")] = None,
+    wave: Wave = None,
+    json: JsonOption = False,
+) -> None:
+    """List the nodes of a roll-out with their states."""
+    found = list(_rollouts(service, cluster, pool).nodes(name, state=node_state or "", wave=wave))
+    rows = [_node_row(each) for each in found]
+    output.print_result(output.format_table(rows, NODE_COLUMNS) if rows else "No nodes.", found, json)
+
+
+def _node_row(node: Document) -> tuple[str, ...]:
+    staged = str(node.get("stagedRevision") or "-")
+    offline = "yes" if node.get("offline") else "no"
+    return (node["name"], str(node["wave"]), node["state"], _time(node.get("since")), offline, staged, _cause(node))
+
+
+@with_service
+def act(
+    service: ServiceOptions,
+    ctx: typer.Context,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    json: JsonOption = False,
+) -> None:
+    action = str(ctx.command.name)
+    found = _rollouts(service, cluster, pool).act(name, action)
+    output.print_result(f"{name} {DONE[action]}\n{progress_text(found['properties'])}", found, json)
+
+
+app.command("pause", help="Pause a roll-out. Nodes that are being updated finish.")(act)
+app.command("resume", help="Continue a paused roll-out.")(act)
+app.command("abort", help="End a roll-out. Nodes keep what they have.")(act)
+app.command("reverse", help="Bring the nodes of a roll-out back to the revision before.")(act)
+
+
+@app.command()
+@with_service
+def approve(
+    service: ServiceOptions,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    gate: Annotated[
+        str | None, typer.Option(metavar="GATE", help="Name of the gate. Default: the one that waits.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Approve the next wave of a roll-out that waits for it."""
+    found = _rollouts(service, cluster, pool).act(name, "approve", {"gate": gate} if gate else {})
+    output.print_result(f"{name} approved.\n{progress_text(found['properties'])}", found, json)
+
+
+@app.command()
+@with_service
+def delete(
+    service: ServiceOptions,
+    pool: PoolName,
+    name: RolloutName,
+    cluster: ClusterName = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete a roll-out that has ended, with its record. Barred revisions stay barred."""
+    if not yes:
+        output.confirm(f"Delete the record of the roll-out {name} of the pool {pool}?")
+    _rollouts(service, cluster, pool).delete(name)
+    output.print_result(f"{name} deleted", {}, json)
