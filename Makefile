@@ -17,7 +17,7 @@ install: ## install the agent of this checkout: sudo make install [PREFIX=/usr/l
 uninstall: ## remove it: sudo make uninstall [PREFIX=/usr/local]
 	@scripts/install --uninstall $(PREFIX)
 
-try: setup ## run the demo: a machine joins, is updated, upgraded, repaired and removed, two more enrol with one URL (KEEP=1 keeps the lab)
+try: setup ## run the demo: a machine joins, is updated, upgraded, repaired and removed, three more enrol with one URL, a bad version is rolled out and comes back (KEEP=1 keeps the lab)
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
 
 recording: setup ## record make try as docs/images/try.svg

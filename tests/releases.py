@@ -38,10 +38,6 @@ FAILING_KUBELET = """#!/bin/sh
 echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
 exit 1
 """
-FAILING_CONTAINERD = """#!/bin/sh
-echo 'containerd: this one was built to fail' >&2
-exit 1
-"""
 
 
 @contextlib.contextmanager
@@ -54,23 +50,6 @@ def broken_kubelet(lab: Lab, version: str) -> Iterator[str]:
         place.write_text(FAILING_KUBELET)
         place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING_KUBELET.encode()).hexdigest())
     try:
-        yield version
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def broken_containerd(lab: Lab, version: str) -> Iterator[str]:
-    """Publishes a version of containerd that exits immediately; yields the version."""
-    folder = artifact_tree(lab.toolbox) / f"github.com/containerd/containerd/releases/download/v{version}"
-    folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / f"containerd-{version}-linux-{lab.toolbox.arch}.tar.gz"
-    try:
-        with tarfile.open(archive, "w:gz", compresslevel=1) as made:
-            for program in ("containerd", "containerd-shim-runc-v2", "ctr"):
-                _add(made, f"bin/{program}", FAILING_CONTAINERD.encode(), 0o755)
-        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-        archive.with_name(f"{archive.name}.sha256sum").write_text(f"{digest}  {archive.name}\n")
         yield version
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,7 @@
 
 `idle_percent` is the CPU of the service without a roll-out, `steady_percent` with one that waits for thousands of
 nodes. `step_ms` is the time of the controller's steps for each report that arrives alone, an upper bound of one step.
-`decisions_percent` is the share of the whole roll-out in which the controller worked, and `completion` the time of
-the roll-out over the time in which the simulated nodes were answering.
+`completion` is the time of the roll-out over the time in which the simulated nodes were answering.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         time.sleep(5)
         found = {"idle_percent": round(client.cpu_percent(options.seconds), 2)}
         client.request("PUT", CLUSTER.pool(POOL), {"properties": {"template": SECOND}})
-        began, steps = time.perf_counter(), client.steps()
+        began = time.perf_counter()
         plan = {"waves": WAVES, "soakSeconds": 0, "stageTimeoutSeconds": 0, "maxUnavailable": "50%"}
         client.rollout("PUT", body={"properties": plan})
         found["create_s"] = round(time.perf_counter() - began, 2)
@@ -177,7 +176,6 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
                 names = names[SINGLE_REPORTS:]
             client.answer_all(names)
         elapsed = time.perf_counter() - began - pauses
-        found["decisions_percent"] = round(100 * (client.steps() - steps) / elapsed, 2)
         found |= {"rollout_s": round(elapsed, 1), "completion": round(elapsed / client.answering, 2)}
         found["mib"] = round(service.mebibytes, 1)
         if state["state"] != "Succeeded":
@@ -186,7 +184,9 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def _steady(client: Client, options: argparse.Namespace, names: list[str]) -> dict[str, float]:
-    time.sleep(3)
+    begun = 0
+    while begun != (begun := len(client.updating())):  # the whole wave has begun
+        time.sleep(3)
     percent = client.cpu_percent(options.seconds)
     before = client.steps()
     for name in names[:SINGLE_REPORTS]:

@@ -1,5 +1,5 @@
 """The demo that `make try` runs: a machine joins, is updated and upgraded, drifts, is repaired and unbootstrapped.
-Two more machines join with one URL.
+Three more machines join with one URL, and a bad version is rolled out to them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import node_agent, processes, snapshots
 from aks_flex_lab.baseline.join import web_pod
+from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.errors import LabError, UsageError
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.machines.base_system import DebianRelease
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots import Snapshot
 
 MACHINE = "demo-1"
-ENROLLED = ("demo-2", "demo-3")  # machines that join with one URL
+ENROLLED = ("demo-2", "demo-3", "demo-4")  # machines that join with one URL
 POOL = "demo"
+ROLLOUT = "bad"
+BAD_VERSION = "2.99.99"  # of containerd
 POD_SECONDS = 60
 WAIT_SECONDS = 120
 # Journal lines that the demo omits: systemd's messages about the unit, and summaries that repeat the progress lines.
@@ -66,7 +69,8 @@ class Demo:
             self.phase("Change the node's labels; the daemon applies them", self.label)
             self.phase("Upgrade kubelet, containerd and runc", self.upgrade)
             self.phase("Damage the node by hand; the daemon repairs it", self.drift)
-            self.phase("Enrol two more machines with one line, without an Azure identity", self.enrol)
+            self.phase("Enrol three more machines with one line, without an Azure identity", self.enrol)
+            self.phase("Roll a bad version out to them: it stops after one machine, and comes back", self.roll_out)
             if not keep:
                 self.phase("Delete the resource; the machine returns to its original state", self.leave)
         finally:
@@ -132,7 +136,7 @@ class Demo:
             self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
 
     def enrol(self) -> None:
-        """Boots two machines, and runs the same line on both at once."""
+        """Boots three machines, and runs the same line on all at once."""
         with self.lab.exclusive():
             machines = [
                 self.lab.inventory.add(name, DebianRelease.BOOKWORM, "factory", self.progress) for name in ENROLLED
@@ -151,6 +155,23 @@ class Demo:
             self.show(each.err.rstrip().splitlines()[-2])
         self.provider("pool", "enrolment", "list", "--pool", POOL)
         self.kubectl("get", "nodes")
+
+    def roll_out(self) -> None:
+        """Rolls out a containerd that does not start."""
+        with broken_containerd(self.lab, BAD_VERSION):
+            self.provider("pool", "update", "--name", POOL, "--containerd-version", BAD_VERSION)
+            waves = ("--wave", "1", "--wave", "100%", "--soak", "10s", "--no-wait")
+            self.provider("rollout", "create", "--pool", POOL, "--name", ROLLOUT, *waves)
+            self.wait_for("the roll-out is reversed", lambda: self.rollout().get("state") == "Reversed")
+        self.provider("rollout", "show", "--pool", POOL, "--name", ROLLOUT)
+        self.provider("rollout", "nodes", "--pool", POOL, "--name", ROLLOUT)
+        self.provider("pool", "show", "--name", POOL)
+        self.kubectl("get", "nodes", "-o", "wide")
+
+    def rollout(self) -> dict[str, Any]:
+        shown = self.lab.provider.run_cli("rollout", "show", "--pool", POOL, "--name", ROLLOUT, "--json").out
+        found: dict[str, Any] = json.loads(shown)["properties"]
+        return found
 
     def join(self) -> None:
         secret = self.lab.layout.home / "demo-secret"

@@ -1,4 +1,4 @@
-"""Roll-outs on real machines: bad revisions touch one wave and come back; a good one needs no mirror when it starts."""
+"""Roll-outs on real machines: bad revisions touch one wave and come back; a staged wave needs no mirror."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.baseline.join import web_pod
+from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.mirror.fault_rules import StatusFault
 from tests.agents import flex
 from tests.enrolled_node import EnrolledNode, Enrolments, prepare_to_enrol
 from tests.providers import Provider
-from tests.releases import broken_containerd
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -114,10 +114,13 @@ def bad_containerd(lab: Lab) -> Iterator[str]:
         yield version
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "containerd": {"versions": {**VERSIONS, "containerd": BROKEN_CONTAINERD}},
     "kubelet": {"versions": VERSIONS, "nodeConfig": {"kubelet": {"extraConfig": {"featureGates": {"NoGate": True}}}}},
-    "kernel": {"versions": VERSIONS, "nodeConfig": {"kubelet": {"extraConfig": {"allowedUnsafeSysctls": ["a b"]}}}},
+    "kernel": {
+        "versions": VERSIONS,
+        "nodeConfig": {"kubelet": {"extraConfig": {"memorySwap": {"swapBehavior": "All"}}}},
+    },
 }
 
 

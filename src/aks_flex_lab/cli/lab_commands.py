@@ -312,7 +312,8 @@ def demo(
 ) -> None:
     """Run the demo: join, update, upgrade, repair and remove a node.
 
-    Starts a lab with one machine, enrols two more with one URL, and removes it at the end.
+    Starts a lab with one machine, enrols three more with one URL, rolls a bad version out to them, and
+    removes it at the end.
     """
     lab = Lab(selected_layout(ctx))
     progress = TerminalProgress()
