@@ -278,8 +278,8 @@ def test_clock_jump_back_does_not_hold_up_downloads(run: Run) -> None:
         await fleet.replica.step()
         await fleet.replica.step()
         fleet.replica.clocks.wall -= DAY
-        for _ in range(5):
-            await fleet.replica.step(30)
+        for _ in range(15):
+            await fleet.replica.step(9)
         assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names]
 
     run(test)
@@ -379,8 +379,8 @@ def test_abort_during_a_reversal_begins_nothing_more(run: Run) -> None:
         for _ in range(5):
             await fleet.replica.step()
             await fleet.work()
-        given = await fleet.given()
-        assert len(given) <= len(before) + 1  # the node that had begun
+        assert await fleet.given() == before
+        assert (await fleet.revisions())[fleet.names[1]] == 2
         assert not (await fleet.stored()).open
         pool = await fleet.store.pool(PLANT.key, fleet.pool)
         assert pool
