@@ -181,7 +181,6 @@ def rollout_node_rows(found: list[Document]) -> list[Document]:
             "State": each["state"],
             "Since": each.get("since", ""),
             "Offline": each.get("offline", False),
-            "Staged": each.get("stagedRevision", ""),
             "Cause": printable(each.get("cause"))[:MAX_WIDTH],
         }
         for each in found

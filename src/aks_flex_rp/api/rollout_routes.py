@@ -132,7 +132,7 @@ def _node_query(body: dict[str, Any]) -> tuple[str, int, str]:
         if name not in {"state", "wave", "after"}
     ]
     states = [each.value for each in NodeState]
-    if state and state not in states:
+    if not isinstance(state, str) or (state and state not in states):
         problems.append(Problem("state", f"The value must be one of {', '.join(states)}."))
     if type(wave) is not int or not 0 <= wave <= 1000:
         problems.append(Problem("wave", "The value must be the number of a wave."))

@@ -38,7 +38,7 @@ NodeState = Literal["Pending", "Updating", "Updated", "Failed", "Reversing", "Re
 BAD_STATES = ("Failed", "NotReversed")
 COLUMNS = ("NAME", "STATE", "REVISION", "WAVE", "NODES", "UPDATED", "FAILED", "STARTED", "REASON")
 GATE_COLUMNS = ("WAVE", "GATE", "STATE", "STARTED", "ANSWERED", "MESSAGE")
-NODE_COLUMNS = ("NAME", "WAVE", "STATE", "SINCE", "OFFLINE", "STAGED", "CAUSE")
+NODE_COLUMNS = ("NAME", "WAVE", "STATE", "SINCE", "OFFLINE", "CAUSE")
 MAX_FAILED = 20  # nodes that `show` lists; `nodes` lists all
 INTERRUPTED = 130
 DONE = {
@@ -272,7 +272,10 @@ def nodes(
     pool: PoolName,
     name: RolloutName,
     cluster: ClusterName = "",
-    node_state: Annotated[NodeState | None, typer.Option(help="Only nodes in this state.")] = None,
+    node_state: Annotated[
+        NodeState | None,
+        typer.Option(metavar="STATE", help="Only nodes in this state, for example Failed or NotReversed."),
+    ] = None,
     wave: Wave = None,
     json: JsonOption = False,
 ) -> None:
@@ -283,9 +286,8 @@ def nodes(
 
 
 def _node_row(node: Document) -> tuple[str, ...]:
-    staged = str(node.get("stagedRevision") or "-")
     offline = "yes" if node.get("offline") else "no"
-    return (node["name"], str(node["wave"]), node["state"], _time(node.get("since")), offline, staged, _cause(node))
+    return (node["name"], str(node["wave"]), node["state"], _time(node.get("since")), offline, _cause(node))
 
 
 @with_service

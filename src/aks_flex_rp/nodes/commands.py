@@ -299,7 +299,6 @@ class NodeCommands:
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url and not options.enrolling}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
-        detail |= {"overridesRollout": True} if options.override else {}
         changes = property_changes(before.effective if before else {}, node.effective)
         event = request.event(
             now,
@@ -310,8 +309,10 @@ class NodeCommands:
             secretWritten=desired.secret is not None,
         )
         try:
+            overridden = [request.event(now, AuditAction.ROLLOUT_OVERRIDDEN, document)]
+            events = [event, *(overridden if options.override else ())]
             await context.store.put_node(
-                node, before.etag if before else None, [event], retire=True, override=options.override
+                node, before.etag if before else None, events, retire=True, override=options.override
             )
         except Conflict:
             if token:

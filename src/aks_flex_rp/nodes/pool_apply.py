@@ -206,11 +206,13 @@ class _NodeApply:
             poolName=pool,
             poolRevision=self.template.revision,
             **({"rolloutName": self.options.rollout.key} if self.options.rollout else {}),
-            **({"overridesRollout": True} if self.options.override else {}),
             changed=property_changes(before.effective, node.effective),
         )
-        options = self.options
-        await context.store.put_node(node, before.etag, [event], decided=options.decided, override=options.override)
+        options, events = self.options, [event]
+        if options.override:
+            resource = self.cluster.id.node(before.name)
+            events.append(self.request.event(context.now(), AuditAction.ROLLOUT_OVERRIDDEN, resource, poolName=pool))
+        await context.store.put_node(node, before.etag, events, decided=options.decided, override=options.override)
         if before.join.access and not node.join.access:
             await self.commands.withdraw(self.cluster, before, self.request)
         return True

@@ -57,8 +57,11 @@ class RolloutController:
         self._holder = uuid.uuid4().hex
         self._known: dict[int, ActiveRollout] = {}
         self._lease_until = 0.0  # by the monotonic clock
+        self._returned = 0.0  # when this replica got the lease
+        self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
         self._last: tuple[float, float] | None = None  # both clocks at the last step
         self._refreshed = 0.0
+        self._unsaved: set[int] = set()  # roll-outs whose last decision was not stored
 
     @property
     def rollouts(self) -> list[ActiveRollout]:
@@ -77,7 +80,9 @@ class RolloutController:
             self._take_answers()
             for rollout in self.rollouts:
                 await self._try_step(rollout)
-            await self._store.signals_handled(signals)
+            # A decision that was not stored is made again, with what was signalled.
+            await self._store.signals_handled([each for each in signals if each.rollout not in self._unsaved])
+            self._unsaved.clear()
         except StoreUnavailable:
             self._forget()  # a write may have been executed or not: everything is read again
             raise
@@ -101,6 +106,9 @@ class RolloutController:
         if now < self._lease_until - LEASE_SECONDS * 2 / 3:
             return True
         if await self._store.take_lease(LEASE, self._holder, self._clock(), LEASE_SECONDS):
+            if now >= self._lease_until:
+                self._forget()
+                self._returned = self._clock()
             self._lease_until = now + LEASE_SECONDS
             return True
         self._forget()
@@ -114,7 +122,7 @@ class RolloutController:
             if abs(jump) > CLOCK_TOLERANCE:
                 log.warning("The clock was set by %.0f s. The times of roll-outs are moved with it.", jump)
                 for rollout in self.rollouts:
-                    rollout.engine.shift(jump)
+                    rollout.engine.shift(jump, wall)
                     rollout.is_due = True
         self._last = (wall, steady)
 
@@ -127,18 +135,23 @@ class RolloutController:
                 del self._known[rollout.number]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
-            if key not in known:
-                await self._load_one(key)
+            if key not in known and self._refused.get(key) != versions[key]:
+                await self._load_one(key, versions[key])
 
-    async def _load_one(self, key: tuple[str, str, str]) -> None:
+    async def _load_one(self, key: tuple[str, str, str], version: int) -> None:
         try:
             stored = await self._store.rollout(*key)
             if stored is None or not stored.open:
                 return
             now = self._clock()
             rollout = await ActiveRollout.load(self._store, stored, now)
+            rollout.engine.returned = self._returned
+            rollout.carry_out_orders(now)
+            # Nodes that were to be given a revision when the process ended.
+            await self._carry_out(rollout, rollout.engine.pending_applies(now))
         except (RecordRefused, RecordUnverifiable) as error:
             log.error("The roll-out %s of the pool %s is not stepped: %s", key[2], key[1], error.message)
+            self._refused[key] = version
             return
         except StoreUnavailable:
             raise
@@ -146,9 +159,6 @@ class RolloutController:
             log.exception("The roll-out %s of the pool %s cannot be read.", key[2], key[1])
             return
         self._known[rollout.number] = rollout
-        rollout.carry_out_orders(now)
-        # Nodes that were to be given a revision when the process ended.
-        await self._carry_out(rollout, rollout.engine.pending_applies())
 
     async def _take_signals(self) -> Sequence[RolloutSignal]:
         signals = await self._store.rollout_signals(MAX_SIGNALS)
@@ -203,6 +213,7 @@ class RolloutController:
         except Exception:
             log.exception("A step of the roll-out %s of the pool %s failed.", rollout.key[2], rollout.key[1])
             self._known.pop(rollout.number, None)
+            self._unsaved.add(rollout.number)
 
     async def _step(self, rollout: ActiveRollout) -> None:
         now = self._clock()
@@ -241,6 +252,7 @@ class RolloutController:
             rollout.stored = await self._actions.commit(rollout, after or rollout.stored, nodes)
         except Conflict:
             self._known.pop(rollout.number, None)
+            self._unsaved.add(rollout.number)
             return False
         rollout.saved = rollout.engine.state
         return True

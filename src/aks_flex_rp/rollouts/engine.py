@@ -127,13 +127,15 @@ class Rollout(RolloutNodes):
             self._set(phase=Phase.REVERSING, since=now, reason=reason, wave=0, paused=False, reversing=True)
             self._restart_queue(now)
 
-    def shift(self, seconds: float) -> None:
+    def shift(self, seconds: float, now: float) -> None:
         """Moves all times, because the clock was set."""
+        self.returned += seconds
         moved = [each + seconds if each else 0.0 for each in self.state.stage_times]
         gates = [replace(each, started=each.started + seconds) for each in self.state.gates]
         self._set(since=self.state.since + seconds, stage_times=tuple(moved), gates=tuple(gates))
         for name in self.busy:
             self._change(replace(self.nodes[name], since=self.nodes[name].since + seconds))
+        self._restart_queue(now)
 
     # What to do
 
@@ -192,11 +194,22 @@ class Rollout(RolloutNodes):
     def _revision_of(self, node: RolloutNode) -> int:
         return node.source if self.state.reversing else self.plan.revision
 
-    def pending_applies(self) -> list[Apply]:
-        """Returns what busy nodes were to be given, and were not: the process ended before."""
-        nodes = [self.nodes[name] for name in self.busy]
-        wanted = [Apply(node.name, self._revision_of(node)) for node in nodes]
-        return [each for each in wanted if self.nodes[each.node].report.desired != each.revision]
+    def pending_applies(self, now: float) -> list[Apply]:
+        """Returns what nodes were to be given, and were not: the process ended before.
+
+        If the roll-out was stopped meanwhile, a node that was not given the revision does not get it any more.
+        """
+        found = []
+        for node in [self.nodes[name] for name in self.busy]:
+            is_reversal = node.state is NodeState.REVERSING
+            revision = node.source if is_reversal else self.plan.revision
+            if node.report.desired == revision:
+                continue
+            if is_reversal or not (self.state.reversing or self.phase in {Phase.HALTED, Phase.ABORTED}):
+                found.append(Apply(node.name, revision))
+            elif not self.state.reversing:
+                self._move(node, NodeState.PENDING, now)
+        return found
 
     def _is_wave_waiting(self) -> bool:
         """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
@@ -320,7 +333,7 @@ class Rollout(RolloutNodes):
 
     def _check_time(self, now: float) -> None:
         limit = self.plan.node_seconds
-        while (name := next(iter(self.busy), None)) and now - self.nodes[name].since >= limit:
+        while (name := next(iter(self.busy), None)) and now >= self.node_deadline(name):
             node = self.nodes[name]
             if node.report.opens > now:  # its window closed before it began
                 self._move(node, node.state, now)
@@ -329,7 +342,7 @@ class Rollout(RolloutNodes):
             self._fail(node, silent if node.report.offline else f"It was not done after {limit:.0f} s.", now)
         for node_name in self.waiting.due(now):
             self._consider(self.nodes[node_name], now)
-        if self.phase is Phase.SOAKING and now >= self.state.since + self.plan.soak_seconds + HEALTH_SECONDS:
+        if self.phase is Phase.SOAKING and now >= self.health_deadline:
             for each in self.unhealthy():
                 if self.phase is Phase.SOAKING:
                     self._fail(self.nodes[each], "It was not seen healthy after its update.", now)
@@ -341,7 +354,11 @@ class Rollout(RolloutNodes):
 
     def gate_deadline(self, gate: GateResult) -> float:
         planned = self.planned(gate.gate)
-        return gate.started + planned.seconds + (0.0 if planned.needs_approval else GATE_GRACE)
+        return self._deadline(gate.started, planned.seconds + (0.0 if planned.needs_approval else GATE_GRACE))
+
+    @property
+    def health_deadline(self) -> float:
+        return self._deadline(self.state.since, self.plan.soak_seconds + HEALTH_SECONDS)
 
     def planned(self, gate: str) -> PlannedGate:
         return next(each for each in self.plan.gates if each.name == gate)

@@ -68,7 +68,7 @@ class RolloutActions:
         now, before, state = self._context.now(), rollout.saved, rollout.engine.state
         events: list[AuditEvent] = []
         if state.phase is not before.phase or state.failed != before.failed:
-            await self._update_versions(rollout)
+            await self._update_versions(rollout, is_bad=bool(state.failed) and state.failed != before.failed)
         cluster = await self._context.clusters.find(after.cluster)
         resource = f"{cluster.id.pool(after.pool) if cluster else after.cluster}/rollouts/{after.key}"
         request = RequestContext(SERVICE, after.key)
@@ -87,11 +87,12 @@ class RolloutActions:
             version, order = early.version, order[MAX_NODES:]
         return await self._store.put_rollout(replace(after, version=version), order, events, messages)
 
-    async def _update_versions(self, rollout: ActiveRollout) -> None:
+    async def _update_versions(self, rollout: ActiveRollout, *, is_bad: bool) -> None:
+        """Stores what a decision means for the pool. Raises Conflict if another replica has stepped the roll-out."""
         pool = await self._store.pool(rollout.stored.cluster, rollout.stored.pool)
         if pool is None:
             return
-        bar = await self._bar(rollout, pool) if rollout.engine.state.failed else None
+        bar = await self._bar(rollout, pool) if is_bad else None
         stable = rollout.stable_revision
 
         async def write(found: PoolVersions | None) -> None:
@@ -101,7 +102,8 @@ class RolloutActions:
             if after and stable:
                 after = replace(after, stable=stable)
             if after and after != found:
-                await self._store.put_pool_versions(after, [await self._barred_event(rollout, bar)] if bar else [])
+                events = [await self._barred_event(rollout, bar)] if bar else []
+                await self._store.put_pool_versions(after, events, decided=rollout.stored)
 
         await retry_on_conflict(lambda: self._store.pool_versions(pool), write)
 

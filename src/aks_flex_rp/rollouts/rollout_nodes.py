@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.plan import RolloutPlan
     from aks_flex_rp.rollouts.states import RolloutNode, RolloutState
 
+RETURN_SECONDS = 300.0  # in which nodes can report what they did while no replica ran
+
 
 class RolloutNodes:
     """The part of a roll-out that keeps books: every change of a node goes through `_move` or `_change`."""
@@ -30,6 +32,7 @@ class RolloutNodes:
         busy = sorted((node for node in self.nodes.values() if node.state.is_busy), key=lambda node: node.since)
         self.busy = {node.name: None for node in busy}  # the one that began first is the first
         self._changed: set[str] = set()
+        self.returned = 0.0  # when roll-outs were stepped again, after no replica did
         self._restart_queue(now)
 
     @property
@@ -46,9 +49,18 @@ class RolloutNodes:
         changed, self._changed = self._changed, set()
         return [self.nodes[name] for name in sorted(changed)]
 
+    def node_deadline(self, name: str) -> float:
+        return self._deadline(self.nodes[name].since, self.plan.node_seconds)
+
+    def _deadline(self, since: float, seconds: float) -> float:
+        """Returns the end of a time limit. One that ran while no replica did leaves time to report."""
+        end = since + seconds
+        return max(end, self.returned + RETURN_SECONDS) if since < self.returned else end
+
     @property
     def _catches_up(self) -> bool:
-        return self.phase.is_final and (self.phase is Phase.SUCCEEDED or self.state.reversing)
+        is_reversing = self.state.reversing and self.phase is not Phase.ABORTED
+        return self.phase.is_final and (self.phase is Phase.SUCCEEDED or is_reversing)
 
     def _set(self, **values: object) -> None:
         self.state = replace(self.state, **values)  # type: ignore[arg-type]

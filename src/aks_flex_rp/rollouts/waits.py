@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.rollouts.engine import HEALTH_SECONDS
 from aks_flex_rp.rollouts.states import Phase
 
 if TYPE_CHECKING:
@@ -54,10 +53,9 @@ def wakes_at(rollout: Rollout) -> float | None:
     """Returns when `step` must be called at the latest without a report; None if only an event goes on."""
     moments = [rollout.waiting.wakes_at()]
     if first := next(iter(rollout.busy), None):
-        moments.append(rollout.nodes[first].since + rollout.plan.node_seconds)
+        moments.append(rollout.node_deadline(first))
     if rollout.phase is Phase.SOAKING:
-        end = rollout.state.since + rollout.plan.soak_seconds
-        moments += [end, end + HEALTH_SECONDS]
+        moments += [rollout.state.since + rollout.plan.soak_seconds, rollout.health_deadline]
     if gate := rollout.current_gate:
         moments.append(rollout.gate_deadline(gate))
     return min((each for each in moments if each is not None), default=None)

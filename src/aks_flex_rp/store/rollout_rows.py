@@ -33,6 +33,7 @@ NODE_TYPES = (
     "TEXT",
 )
 VERSIONS_COLUMNS = "cluster, pool, content, created, version, code"
+VERSIONS_TYPES = ("TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "BIGINT", "TEXT")
 
 
 def rollout_values(rollout: StoredRollout) -> Values:

@@ -13,11 +13,17 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store import outbox, rollout_rows, rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, verified_records
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.record_authenticator import pool_identity
 from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
-from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, NODE_TYPES, ROLLOUT_COLUMNS, VERSIONS_COLUMNS
+from aks_flex_rp.store.rollout_rows import (
+    NODE_COLUMNS,
+    NODE_TYPES,
+    ROLLOUT_COLUMNS,
+    VERSIONS_COLUMNS,
+    VERSIONS_TYPES,
+)
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 
 if TYPE_CHECKING:
@@ -105,6 +111,12 @@ PUT_VERSIONS = (
     " ON CONFLICT (cluster, pool) DO UPDATE SET content = $3, created = $4, version = $5, code = $6"
     " WHERE pool_versions.version = $7 OR pool_versions.created <> $4 RETURNING pool"
 )
+# A roll-out changes the versions only while no other replica has stepped it.
+PUT_DECIDED_VERSIONS = PUT_VERSIONS.replace(
+    "VALUES ($1, $2, $3, $4, $5, $6)",
+    f"SELECT {casts(1, VERSIONS_TYPES)} WHERE EXISTS (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2"  # noqa: S608
+    " AND number = $8 AND version = $9)",
+)
 
 # The lease ends by the clock of the database's clients. Two holders for a moment do no harm: versions decide.
 TAKE_LEASE = WriteStatement(
@@ -187,7 +199,9 @@ class RolloutsProtocol(Protocol):
 
     async def heartbeat(self, cluster: str, node: str) -> Heartbeat: ...
 
-    async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]: ...
+    async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]:
+        """Returns all nodes of a roll-out. Raises RecordRefused if one of them is not authentic."""
+        ...
 
     async def rollout_node_page(
         self, rollout: StoredRollout, after: str = "", limit: int = 100, *, state: str = "", wave: int = -1
@@ -207,8 +221,10 @@ class RolloutsProtocol(Protocol):
         """Returns the versions of a pool; of version 0 if none are stored."""
         ...
 
-    async def put_pool_versions(self, versions: PoolVersions, events: Sequence[AuditEvent] = ()) -> PoolVersions:
-        """Raises Conflict if they were changed since they were read."""
+    async def put_pool_versions(
+        self, versions: PoolVersions, events: Sequence[AuditEvent] = (), decided: StoredRollout | None = None
+    ) -> PoolVersions:
+        """Raises Conflict if they were changed since they were read, or the roll-out that `decided` it was."""
         ...
 
     async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
@@ -296,7 +312,10 @@ class SqlRollouts(AuthenticatedRows, ABC):
         keys, after = (rollout.cluster, rollout.pool, rollout.number), ""
         nodes: list[StoredRolloutNode] = []
         while found := await self._read(SELECT_NODES, *keys, after, NODES_PER_READ):
-            nodes += await authentic_records(self._verified_rollout_node, found)
+            authentic, refused = await verified_records(self._verified_rollout_node, found)
+            if refused:  # without one of its nodes, a roll-out would decide wrongly
+                raise refused[0][1]
+            nodes += authentic
             after = str(found[-1][3])
         return tuple(nodes)
 
@@ -334,14 +353,19 @@ class SqlRollouts(AuthenticatedRows, ABC):
             return PoolVersions(pool.cluster, pool.key, pool.created, 0)
         return versions
 
-    async def put_pool_versions(self, versions: PoolVersions, events: Sequence[AuditEvent] = ()) -> PoolVersions:
+    async def put_pool_versions(
+        self, versions: PoolVersions, events: Sequence[AuditEvent] = (), decided: StoredRollout | None = None
+    ) -> PoolVersions:
         identity = (*pool_identity(versions.cluster, versions.pool), "versions")
         version = versions.version + 1 if versions.version else self._records.new_revision(*identity)
         written = replace(versions, version=version)
         columns = rollout_rows.versions_values(written)
         code = self._records.sign(rollout_rows.signed_versions(columns))
-        values = (*columns, code, versions.version)
-        if not await self._write(*sql.compose_write(PUT_VERSIONS, values, *_recorded(events))):
+        values: Values = (*columns, code, versions.version)
+        text = PUT_VERSIONS
+        if decided:
+            text, values = PUT_DECIDED_VERSIONS, (*values, decided.number, decided.version)
+        if not await self._write(*sql.compose_write(text, values, *_recorded(events))):
             raise Conflict(f"The versions of the pool {versions.pool} were changed since they were read.")
         return written
 

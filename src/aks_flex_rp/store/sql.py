@@ -138,8 +138,9 @@ REPLACE_NODE = (
 REPLACE_NODE_IN_ROLLOUT = REPLACE_NODE.replace(
     " RETURNING",
     " AND EXISTS (SELECT 1 FROM rollout_nodes r JOIN rollouts o ON o.cluster = r.cluster AND o.pool = r.pool"
-    " AND o.number = r.rollout AND o.open = 1"
-    " WHERE r.cluster = $1 AND r.node = $2 AND r.rollout = $16 AND r.state = $17) RETURNING",
+    " AND o.number = r.rollout WHERE r.cluster = $1 AND r.node = $2 AND r.rollout = $16 AND r.state = $17"
+    # A node without a machine is done when it is given the revision, with which the roll-out may end.
+    " AND (o.open = 1 OR r.state IN ('Updated', 'Reversed'))) RETURNING",
 )
 
 DELETE_NODE = (

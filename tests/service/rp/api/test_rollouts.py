@@ -156,6 +156,17 @@ def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:
     assert {fleet.states()[name] for name in left} == {"Gone"}
 
 
+def test_node_without_a_machine_is_given_the_revision_at_the_end(service: Running) -> None:
+    fleet = SimulatedFleet(service, 1)
+    waiting = f"{fleet.pool}-waiting"
+    assert fleet.api.put(waiting, {"properties": {"poolName": fleet.pool}}).status == 201
+    fleet.write(BETTER)
+    fleet.start()
+    fleet.work_until("Succeeded")
+    assert fleet.states()[waiting] == "Updated"
+    until(lambda: fleet.api.get(waiting).json["properties"]["poolRevision"] == 2, "it has the revision", 10)
+
+
 def test_roll_out_without_nodes_to_update_succeeds(fleet: SimulatedFleet) -> None:
     fleet.write(GOOD)
     assert fleet.start().status == 201

@@ -358,7 +358,7 @@ def test_clock_that_was_set_changes_no_wait() -> None:
     fleet = Fleet(PLAN, 3)
     fleet.step()
     fleet.now += 10_000
-    fleet.rollout.shift(10_000)
+    fleet.rollout.shift(10_000, fleet.now)
     assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
 
 
@@ -474,7 +474,7 @@ def happen(fleet: Fleet, name: str, what: str, hand: set[str]) -> None:
         rollout.reverse("a person", fleet.now)
     elif what == "clock":
         fleet.now += 5000.0
-        rollout.shift(5000.0)
+        rollout.shift(5000.0, fleet.now)
     elif what in {"gate fails", "gate passes"} and (gate := rollout.current_gate):
         rollout.gate_answered(gate.wave, gate.gate, fleet.now, passed=what == "gate passes")
     elif what == "new node" and fleet.size == 8:
