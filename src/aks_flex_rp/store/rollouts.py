@@ -298,7 +298,8 @@ class SqlRollouts(AuthenticatedRows, ABC):
 
     async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
         found = await self._read(SELECT_VERSIONS_OF_OPEN)
-        return {(str(cluster), str(pool), str(key)): int(version) for cluster, pool, key, version in found}
+        # SQLite keeps text in a number's column. Such a record is refused when it is read.
+        return {(str(row[0]), str(row[1]), str(row[2])): row[3] if isinstance(row[3], int) else -1 for row in found}
 
     async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
         found = await self._read(HEARTBEATS, await self._cluster_number(cluster), pool)
