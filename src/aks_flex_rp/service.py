@@ -62,6 +62,7 @@ from aks_flex_rp.rollouts.commands import RolloutCommands
 from aks_flex_rp.rollouts.controller import RolloutController, run_controller
 from aks_flex_rp.rollouts.gate_runner import GateRunner
 from aks_flex_rp.rollouts.rollout_actions import RolloutActions
+from aks_flex_rp.rollouts.rollout_counts import count_rollouts
 from aks_flex_rp.settings import AzureSettings
 from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
@@ -345,6 +346,7 @@ class Service:
         self.metrics.store_up.set(await self.store.healthy())
         counts = await self.store.fleet_counts(time.time())
         self.metrics.set_fleet(counts, await self.store.pending_messages())
+        self.metrics.set_rollouts(await count_rollouts(self.store))
 
     async def _repair_periodically(self) -> None:
         """Repairs the fleet rows periodically, first after a delay:

@@ -14,6 +14,8 @@ from tests.browser.navigation import follow, sign_in
 from tests.browser.providers import running_pages
 from tests.browser.test_pools import fill, pool_address
 from tests.browser.viewports import Opened
+from tests.service.rp.api.simulated_fleet import BETTER, SimulatedFleet
+from tests.wait import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -46,6 +48,23 @@ def preview_of_pool(page: Page, provider: Provider) -> None:
     follow(page, page.get_by_role("button", name="Preview"))
 
 
+def running_rollout(page: Page, provider: Provider) -> None:
+    """Opens a roll-out in its third wave."""
+    fleet = SimulatedFleet(provider.running, 12)
+    fleet.write(BETTER)
+    fleet.stuck = set(sorted(fleet.names)[-3:])
+    fleet.start("winter-26", waves=["1", "30%", "100%"], maxUnavailable="5")
+    fleet.work_until("Running", name="winter-26")
+
+    def is_far() -> bool:
+        fleet.work()
+        waves = fleet.shown("winter-26")["waveProgress"]
+        return bool(len(waves) == 3 and waves[2]["updated"] and waves[2]["updating"])
+
+    until(is_far, "the third wave runs", 60)
+    page.goto(f"{provider.url}{pool_address(fleet.pool)}/rollouts/winter-26")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +84,8 @@ def main() -> None:
             page.screenshot(path=folder / "node.png")
             preview_of_pool(page, provider)
             page.screenshot(path=folder / "pool-preview.png")
+            running_rollout(page, provider)
+            page.screenshot(path=folder / "rollout.png")
             page.context.close()
 
 

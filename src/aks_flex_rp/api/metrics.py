@@ -14,12 +14,14 @@ from prometheus_client.process_collector import ProcessCollector
 
 from aks_flex_rp import private_files
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.rollouts.states import NodeState, Phase
 from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from aks_flex_rp.rollouts.rollout_counts import RolloutCounts
     from aks_flex_rp.store.fleet import FleetCount
     from aks_flex_rp.store.outbox import PendingMessages
 
@@ -109,6 +111,23 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
+        self._rollouts = Gauge(
+            "aks_flex_rp_rollouts", "Pools, by the state of their newest roll-out.", ("state",), registry=registry
+        )
+        self._rollout_nodes = Gauge(
+            "aks_flex_rp_rollout_nodes", "Nodes of active roll-outs, by state.", ("state",), registry=registry
+        )
+        self._rollout_approvals = Gauge(
+            "aks_flex_rp_rollout_approvals_pending", "Roll-outs that wait for an approval.", registry=registry
+        )
+        self._rollout_progress = Gauge(
+            "aks_flex_rp_rollout_progress_timestamp_seconds",
+            "Time of the last progress of the active roll-out that is idle for longest; 0 without an active one.",
+            registry=registry,
+        )
+        self._barred_revisions = Gauge(
+            "aks_flex_rp_barred_revisions", "Revisions of pools that failed and are barred.", registry=registry
+        )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",
@@ -156,6 +175,16 @@ class Metrics:
         self._outdated_nodes.set(sum(each.nodes for each in found if each.behind))
         self._unhealthy_nodes.set(sum(each.nodes for each in found if each.trouble))
         self._pending.set(sum(each.messages for each in pending))
+
+    def set_rollouts(self, counts: RolloutCounts) -> None:
+        """Sets the gauges of roll-outs. All states are set, so that a state without any becomes 0."""
+        for phase in Phase:
+            self._rollouts.labels(phase.value).set(counts.phases.get(phase.value, 0))
+        for state in NodeState:
+            self._rollout_nodes.labels(state.value).set(counts.nodes.get(state.value, 0))
+        self._rollout_approvals.set(counts.approvals)
+        self._rollout_progress.set(counts.progress)
+        self._barred_revisions.set(counts.barred)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

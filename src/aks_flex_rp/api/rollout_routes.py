@@ -31,6 +31,12 @@ NODES_PER_PAGE = 500
 ALL_ROLLOUTS = 2**62
 
 
+def invalid_name(name: str) -> errors.ArmError:
+    message = f"'{name[:80]}' is not a valid name of a roll-out."
+    hint = "Use up to 40 lowercase letters, digits and '-', with a letter or digit at both ends."
+    return errors.ArmError(400, "InvalidResourceName", f"{message} {hint}", "rolloutName")
+
+
 @dataclass(frozen=True)
 class RolloutRoutes:
     commands: RolloutCommands
@@ -104,9 +110,7 @@ class RolloutRoutes:
 
     async def _create(self, request: AuthorizedRequest) -> Response:
         if not NAME.fullmatch(request.pool.rollout):
-            message = f"'{request.pool.rollout}' is not a valid name of a roll-out."
-            hint = "Use up to 40 lowercase letters, digits and '-', with a letter or digit at both ends."
-            raise errors.ArmError(400, "InvalidResourceName", f"{message} {hint}", "rolloutName")
+            raise invalid_name(request.pool.rollout)
         body = await http_messages.read_json(request.http_request)
         made, created = await self.commands.create(
             request.cluster, request.pool.name, request.pool.rollout, body, request.request
@@ -128,7 +132,7 @@ def _node_query(body: dict[str, Any]) -> tuple[str, int, str]:
         if name not in {"state", "wave", "after"}
     ]
     states = [each.value for each in NodeState]
-    if state and state not in states:
+    if not isinstance(state, str) or (state and state not in states):
         problems.append(Problem("state", f"The value must be one of {', '.join(states)}."))
     if type(wave) is not int or not 0 <= wave <= 1000:
         problems.append(Problem("wave", "The value must be the number of a wave."))

@@ -272,7 +272,10 @@ def nodes(
     pool: PoolName,
     name: RolloutName,
     cluster: ClusterName = "",
-    node_state: Annotated[NodeState | None, typer.Option(help="Only nodes in this state.")] = None,
+    node_state: Annotated[
+        NodeState | None,
+        typer.Option(metavar="STATE", help="Only nodes in this state, for example Failed or NotReversed."),
+    ] = None,
     wave: Wave = None,
     json: JsonOption = False,
 ) -> None:

@@ -31,6 +31,8 @@ from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
 from aks_flex_rp.dashboard.pool_form_page import PoolFormPage
 from aks_flex_rp.dashboard.pool_pages import PoolPages
+from aks_flex_rp.dashboard.rollout_form_page import RolloutFormPage
+from aks_flex_rp.dashboard.rollout_pages import RolloutPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
 from aks_flex_rp.dashboard.sign_in import EntraSignIn, SignInPage
@@ -75,6 +77,8 @@ class Dashboard:
     pool_pages: PoolPages
     pool_form_page: PoolFormPage
     enrolment_pages: EnrolmentPages
+    rollout_pages: RolloutPages
+    rollout_form_page: RolloutFormPage
     audit_page: AuditPage
     help_page: HelpPage
 
@@ -85,6 +89,7 @@ class Dashboard:
             self.pool_pages,
             self.pool_form_page,
         )
+        rollouts, rollout_form = self.rollout_pages, self.rollout_form_page
         return [
             *self._open("/ui/sign-in", sign_in.ask),
             *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
@@ -111,6 +116,10 @@ class Dashboard:
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}", enrolments.show),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/revoke", post=enrolments.revoke),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/decide", post=enrolments.decide),
+            *self._closed(f"{POOL_PATH}/start-rollout", rollout_form.ask, rollout_form.start),
+            *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}", rollouts.show),
+            *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}/{{action}}", rollouts.ask, rollouts.act),
+            *self._closed(f"{POOL_PATH}/allow-revision/{{revision}}", rollouts.ask_allow, rollouts.allow),
             *self._closed(f"{NODE_PATH}/release", enrolments.ask_release, enrolments.release),
             *self._closed("/ui/audit", self.audit_page.show),
             *self._closed("/ui/audit.csv", self.audit_page.export_csv),
@@ -244,6 +253,8 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         PoolPages(pages, scopes, arm.commands),
         PoolFormPage(pages, scopes, arm.commands),
         EnrolmentPages(pages, scopes, arm.enrolments),
+        RolloutPages(pages, scopes, arm.rollouts),
+        RolloutFormPage(pages, scopes, arm.rollouts),
         AuditPage(pages, scopes),
         HelpPage(pages),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -77,7 +78,7 @@ SIZE = 50
 MAX_SEARCHED = 5_000  # events that one page searches
 MAX_EXPORTED = 50_000
 FILTERS = ("who", "what", "outcome", "since", "until", "node", "cluster", "resource")
-# In the order of a node's life cycle, then a cluster's, then sign-ins.
+# In the order of a node's life cycle, then roll-outs, then a cluster's, then sign-ins.
 KINDS = {
     **node_history.EVENT_LABELS,
     AuditAction.UPDATE: "Changed",
@@ -85,6 +86,17 @@ KINDS = {
     AuditAction.LIST: "Listed",
     AuditAction.WRITE: "Written",
     AuditAction.REPORT_STATUS: "Status reported",
+    AuditAction.ROLLOUT_CREATED: "Roll-out started",
+    AuditAction.ROLLOUT_STATE: "Roll-out changed its state",
+    AuditAction.ROLLOUT_PAUSED: "Roll-out paused",
+    AuditAction.ROLLOUT_RESUMED: "Roll-out resumed",
+    AuditAction.ROLLOUT_APPROVED: "Roll-out approved",
+    AuditAction.ROLLOUT_REVERSED: "Roll-out reversed",
+    AuditAction.ROLLOUT_ABORTED: "Roll-out aborted",
+    AuditAction.ROLLOUT_DELETED: "Roll-out deleted",
+    AuditAction.ROLLOUT_OVERRIDDEN: "Node taken out of its roll-out",
+    AuditAction.REVISION_BARRED: "Revision barred",
+    AuditAction.REVISION_ALLOWED: "Revision allowed",
     AuditAction.CLUSTER_ADDED: "Cluster added",
     AuditAction.CLUSTER_RENEWED: "Cluster added again",
     AuditAction.CLUSTER_CHANGED: "Cluster changed",
@@ -184,7 +196,7 @@ class AuditPage:
 
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
-    """Returns the row of an event, linked to its node when the caller can see the cluster."""
+    """Returns the row of an event, linked to its node or pool when the caller can see the cluster."""
     denied = DENIED.get(event.what) if event.outcome is AuditOutcome.DENIED else None
     text = denied or KINDS.get(event.what, event.what)
     where = parse_scope({"resource": event.resource})
@@ -192,8 +204,16 @@ def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
     if where.node:
         link = shown.node(where.node) if shown and event.what is not AuditAction.DELETE else ""
         return AuditRow(event, text, where.node, link)
+    if where.pool:
+        return AuditRow(event, text, where.pool, shown.pool(_page_of_pool(where.pool)) if shown else "")
     name = shown.label if shown else where.cluster.name if where.cluster else "the service"
     return AuditRow(event, text, name, "")
+
+
+def _page_of_pool(path: str) -> str:
+    """Returns the path of the page of a roll-out, or of the pool of anything else."""
+    pool, _, below = path.partition("/")
+    return path if re.fullmatch(r"rollouts/[a-z0-9-]+", below) else pool
 
 
 def _everything(page_request: PageRequest) -> bool:

@@ -21,6 +21,7 @@ CLOCK_SKEW = 3600.0  # seconds; with that margin, no event before an old one is 
 OUTCOMES = tuple(AuditOutcome)
 MAX_TEXT_LENGTH = 512
 _NODE = re.compile(r"(?i)(?P<cluster>/.*)/flexnodeconfig(?:/(?P<node>[^/]*))?")
+_POOL = re.compile(r"(?i)(?P<cluster>/[^?]*?)/flexnodepools/(?P<path>.+)")
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,19 @@ class AuditQuery:
 
 @dataclass(frozen=True)
 class AuditScope:
-    """The cluster or node whose events are searched."""
+    """The cluster, node or pool whose events are searched."""
 
     cluster: ClusterId | None = None
     node: str = ""
-    other: str = ""  # an ID that is neither a cluster nor a node
+    other: str = ""  # an ID that is neither a cluster nor something below one
+    pool: str = ""  # the path below the pools of the cluster, for example `edge/rollouts/r1`
 
     @property
     def resource(self) -> str:
         if self.cluster is None:
             return self.other
+        if self.pool:
+            return self.cluster.pool(self.pool)
         return self.cluster.node(self.node) if self.node else str(self.cluster)
 
 
@@ -69,6 +73,9 @@ def parse_scope(query: Mapping[str, str]) -> AuditScope:
     above = parse_cluster_id(found["cluster"]) if found else None
     if found and above:
         return AuditScope(above, found["node"] or "")
+    pools = _POOL.fullmatch(resource)
+    if pools and (above := parse_cluster_id(pools["cluster"])):
+        return AuditScope(above, pool=pools["path"])
     if resource and (whole := parse_cluster_id(resource)):
         return AuditScope(whole)
     if resource:

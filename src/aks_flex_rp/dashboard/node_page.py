@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.api.node_summary import is_paused
 from aks_flex_rp.arm.errors import ArmError, json_path
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import condition_text, document_diff, node_history
+from aks_flex_rp.dashboard import condition_text, document_diff, node_history, rollout_overview
 from aks_flex_rp.dashboard.fleet_page import STATE_LABELS
 from aks_flex_rp.dashboard.join_page import join_remedy, join_steps
 from aks_flex_rp.dashboard.scopes import ShownCluster
@@ -149,6 +149,7 @@ class NodeDetailPage:
             history=node_history.node_history(events, status),
             may=may,
             labels=STATE_LABELS,
+            place=await rollout_overview.place_of(self.scopes.authorizer.context.store, node),
             **facts(node, shown),
         )
 

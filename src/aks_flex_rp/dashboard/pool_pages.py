@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.dashboard import page_request, rollout_overview
 from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.pool_form import template_lines
 from aks_flex_rp.dashboard.scopes import ShownCluster
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.document_diff import DiffLine
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.rollout_overview import RolloutRow
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
@@ -47,6 +48,8 @@ class PoolRow:
     cluster: ShownCluster
     pool: Pool
     counts: PoolCounts
+    rollout: RolloutRow | None  # the active one
+    barred: int  # revisions
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,20 @@ class PoolPages:
     async def show_all(self, page_request: PageRequest) -> Response:
         store, rows = self.commands.context.store, []
         clusters = await self.scopes.clusters(page_request.caller, Operation.READ_POOL)
+        rollouts = await rollout_overview.fleet_rollouts(store)
         for cluster in clusters:
             counts = await store.pool_counts(cluster.id.key)
             found = await store.pools(cluster.id.key, limit=MAX_POOLS)
-            rows += [PoolRow(cluster, each, counts.get(each.key, PoolCounts())) for each in found]
+            rows += [
+                PoolRow(
+                    cluster,
+                    each,
+                    counts.get(each.key, PoolCounts()),
+                    rollouts.of(each),
+                    rollouts.barred_of(each),
+                )
+                for each in found
+            ]
         may_create = bool(await self.scopes.clusters(page_request.caller, Operation.WRITE_POOL))
         return self.pages.show("pools", page_request, rows=rows, clusters=clusters, may_create=may_create)
 
@@ -164,6 +177,8 @@ class PoolPages:
             more_nodes=found.after is not None,
             may_apply=await self.scopes.may(page_request, Operation.APPLY_POOL, cluster.id),
             may_edit=await self.scopes.may(page_request, Operation.WRITE_POOL, cluster.id),
+            rollouts=await rollout_overview.pool_rollouts(store, pool),
+            may_roll_out=await self.scopes.may(page_request, Operation.WRITE_ROLLOUT, cluster.id),
             may_delete=await self.scopes.may(page_request, Operation.DELETE_POOL, cluster.id),
             result=_result(result) if result else None,
             pending=_pending(found.nodes, pool),

@@ -40,6 +40,10 @@ class ShownCluster:
         """Returns the path of a pool's page."""
         return f"/ui/pools/{self.path}/{name}"
 
+    def rollout(self, pool: str, name: str) -> str:
+        """Returns the path of a roll-out's page."""
+        return f"{self.pool(pool)}/rollouts/{name}"
+
 
 @dataclass(frozen=True)
 class DashboardScopes:

@@ -41,7 +41,8 @@ from aks_flex_rp.store.record_authenticator import (
     signed_session,
     signed_tombstone,
 )
-from aks_flex_rp.store.rollouts import SqlRollouts, signal
+from aks_flex_rp.store.rollout_overview import SqlRolloutOverview
+from aks_flex_rp.store.rollouts import signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -57,7 +58,9 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
 
-class SqlStore(SqlPools, SqlEnrolments, SqlRollouts, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+class SqlStore(
+    SqlPools, SqlEnrolments, SqlRolloutOverview, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC
+):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()

@@ -12,6 +12,7 @@ from aks_flex_rp.store.enrolments import EnrolmentsProtocol
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
 from aks_flex_rp.store.pools import PoolsProtocol
+from aks_flex_rp.store.rollout_overview import RolloutOverviewProtocol
 from aks_flex_rp.store.rollouts import RolloutsProtocol
 
 if TYPE_CHECKING:
@@ -32,7 +33,15 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.outbox import OutboxMessage
 
 
-class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, EnrolmentsProtocol, RolloutsProtocol, Protocol):
+class Store(
+    OutboxProtocol,
+    HeartbeatProtocol,
+    PoolsProtocol,
+    EnrolmentsProtocol,
+    RolloutsProtocol,
+    RolloutOverviewProtocol,
+    Protocol,
+):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

@@ -349,8 +349,7 @@ class SqlRollouts(AuthenticatedRows, ABC):
 
     async def pool_versions(self, pool: Pool) -> PoolVersions:
         found = await self._read(SELECT_VERSIONS, pool.cluster, pool.key)
-        row = await self._verified(found[0], rollout_rows.versions_row, SELECT_VERSIONS) if found else None
-        versions = await self._parsed(row, rollout_rows.versions_of, rollout_rows.versions_row) if row else None
+        versions = await self._verified_versions(found[0]) if found else None
         if versions is None or versions.created != pool.created:  # of an earlier pool with this name
             return PoolVersions(pool.cluster, pool.key, pool.created, 0)
         return versions
@@ -388,6 +387,10 @@ class SqlRollouts(AuthenticatedRows, ABC):
     async def _verified_rollout(self, row: Row) -> StoredRollout | None:
         passed = await self._verified(row, rollout_rows.rollout_row, SELECT)
         return await self._parsed(passed, rollout_rows.rollout_of, rollout_rows.rollout_row) if passed else None
+
+    async def _verified_versions(self, row: Row) -> PoolVersions | None:
+        passed = await self._verified(row, rollout_rows.versions_row, SELECT_VERSIONS)
+        return await self._parsed(passed, rollout_rows.versions_of, rollout_rows.versions_row) if passed else None
 
     async def _verified_rollout_node(self, row: Row) -> StoredRolloutNode | None:
         passed = await self._verified(row, rollout_rows.node_row, SELECT_NODE)

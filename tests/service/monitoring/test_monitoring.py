@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from aks_flex_rp.api.metrics import Metrics
+from aks_flex_rp.rollouts.rollout_counts import RolloutCounts
 from tests.service.monitoring.promtool import Promtool, promtool
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +61,7 @@ def test_every_queried_metric_exists() -> None:
 def test_every_queried_outcome_and_state_exists() -> None:
     metrics = Metrics()
     metrics.set_fleet((), ())
+    metrics.set_rollouts(RolloutCounts({}, {}, 0, 0.0, 0))
     text = metrics.text().decode()
     for label in ("outcome", "state"):
         known = set(re.findall(rf'{label}="(\w+)"', text))

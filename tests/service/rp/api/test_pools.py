@@ -77,6 +77,8 @@ def test_pool_is_created_and_shown(admin: Api, pool: str) -> None:
         "revision": 1,
         "nodeCount": 0,
         "pendingNodeCount": 0,
+        "stableRevision": 1,
+        "barredRevisions": [],
     }
     assert pool in [each["name"] for each in get(admin).json["value"]]
 

@@ -27,12 +27,14 @@ CALLER = Caller(ME, "me", CallerKind.APPLICATION, TENANT, OWN | {MY_GROUP}, OWN)
 
 # The columns are those of COLUMNS, in their order.
 TABLE: dict[Role | None, str] = {
-    Role.OWNER: "      yes  yes  yes  yes  yes  yes  yes  yes  yes  no   yes  yes  yes  yes  yes  yes  yes  yes",
-    Role.CONTRIBUTOR: "yes  yes  yes  yes  yes  yes  no   yes  no   no   yes  yes  yes  yes  yes  yes  yes  yes",
-    Role.READER: "     yes  yes  no   no   no   no   no   yes  no   no   no   yes  no   no   no   yes  no   no",
-    None: "            no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no",
+    Role.OWNER: "       yes yes yes yes yes yes yes yes yes no  yes yes yes yes yes yes yes yes yes yes",
+    Role.CONTRIBUTOR: " yes yes yes yes yes yes no  yes no  no  yes yes yes yes yes yes yes yes yes yes",
+    Role.READER: "      yes yes no  no  no  no  no  yes no  no  no  yes no  no  no  yes no  no  yes no",
+    None: "             no  no  no  no  no  no  no  no  no  no  no  no  no  no  no  no  no  no  no  no",
 }
-OWN_NODE = "           yes  no   no   no   yes  yes  yes  no   no   yes  no   no   no   no   no   no   no   no"
+OWN_NODE = (
+    "           yes  no   no   no   yes  yes  yes  no   no   yes  no   no   no   no   no   no   no   no   no   no"
+)
 COLUMNS = (
     Operation.READ,
     Operation.LIST,
@@ -52,6 +54,8 @@ COLUMNS = (
     Operation.READ_ENROLMENT,
     Operation.WRITE_ENROLMENT,
     Operation.RELEASE,
+    Operation.READ_ROLLOUT,
+    Operation.WRITE_ROLLOUT,
 )
 
 # Scopes of a grant, and whether each includes the cluster.

@@ -137,6 +137,23 @@ def test_audit_row_has_description_and_link_to_node() -> None:
     assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == "Plant"
 
 
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("edge", "edge"),
+        ("edge/rollouts/r1", "edge/rollouts/r1"),
+        ("edge/enrolments/e1", "edge"),
+        ("edge/rollouts/../../x", "edge"),
+    ],
+)
+def test_audit_row_links_to_pool_or_roll_out(path: str, page: str) -> None:
+    shown = (ShownCluster(PLANT, 1, "Plant"),)
+    row = audit_row(AuditEvent(1.0, "a", AuditAction.ROLLOUT_CREATED, PLANT.pool(path)), shown)
+    assert (row.text, row.name, row.link) == ("Roll-out started", path, shown[0].pool(page))
+    assert parse_scope({"resource": PLANT.pool(path)}).cluster == PLANT
+    assert parse_scope({"resource": PLANT.pool(path)}).resource == PLANT.pool(path)
+
+
 async def _batches(*batches: list[AuditEvent]) -> AsyncIterator[list[AuditEvent]]:
     for batch in batches:
         yield batch

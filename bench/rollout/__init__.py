@@ -1,0 +1,1 @@
+"""Measures roll-outs on real machines of a lab."""

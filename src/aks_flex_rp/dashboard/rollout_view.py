@@ -1,0 +1,204 @@
+"""What pages show of a roll-out: its state, waves, gates, plan and buttons, and the place of a node in it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from aks_flex_rp.dashboard.fleet_page import segments
+from aks_flex_rp.rollouts.gate_specs import KINDS
+from aks_flex_rp.rollouts.states import NodeState, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aks_flex_rp.dashboard.fleet_page import BarSegment
+    from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
+
+PHASE_LABELS = {phase.value: phase.value for phase in Phase} | {Phase.GATES.value: "At a gate"}
+NODE_LABELS = {state.value: state.value for state in NodeState} | {NodeState.NOT_REVERSED.value: "Not reversed"}
+# In the order of the bars: what is done comes first.
+BAR_ORDER = (
+    *(NodeState.UPDATED, NodeState.REVERSED, NodeState.UPDATING, NodeState.REVERSING),
+    *(NodeState.FAILED, NodeState.NOT_REVERSED, NodeState.PENDING, NodeState.GONE),
+)
+UNFINISHED = frozenset({NodeState.PENDING.value, NodeState.UPDATING.value, NodeState.REVERSING.value})
+REVERSIBLE = frozenset({Phase.RUNNING, Phase.SOAKING, Phase.GATES, Phase.HALTED})
+FILTERS = ("wave", "state", "after")
+
+
+@dataclass(frozen=True)
+class RolloutLinks:
+    """Builds links to the page of a roll-out with other filters of its nodes."""
+
+    path: str
+    query: Mapping[str, str]
+
+    def __call__(self, **changes: Any) -> str:
+        kept = {name: value for name, value in self.query.items() if name in {"wave", "state"}}
+        parameters = {name: str(value) for name, value in {**kept, **changes}.items() if value}
+        return f"{self.path}{'?' if parameters else ''}{urlencode(parameters)}#nodes"
+
+
+@dataclass(frozen=True)
+class WaveRow:
+    """A wave with its nodes by state."""
+
+    label: str
+    segments: list[BarSegment]
+    link: Callable[..., str]
+    offline: int
+    is_current: bool
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """A gate of a wave, and what it said."""
+
+    wave: int
+    name: str
+    kind: str
+    state: str
+    since: float
+    message: str
+
+
+@dataclass(frozen=True)
+class RolloutButton:
+    """An action that makes sense in the present state."""
+
+    action: str
+    label: str
+    kind: str  # class of the button
+    confirm: bool = False  # whether a page asks before
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """The place of a node in an open roll-out."""
+
+    rollout: StoredRollout
+    node: StoredRolloutNode
+    waits: str  # empty if it waits for nothing
+
+    @property
+    def wave(self) -> int:
+        return self.node.wave + 1
+
+    @property
+    def label(self) -> str:
+        return node_label(self.rollout, self.node.state)
+
+
+def node_label(rollout: StoredRollout, state: str) -> str:
+    """Returns the state of a node in words. After the end of the roll-out, no node is pending any more."""
+    return "Not updated" if state == NodeState.PENDING.value and not rollout.open else NODE_LABELS[state]
+
+
+def is_paused(rollout: StoredRollout) -> bool:
+    return bool(rollout.state.get("paused")) and rollout.active
+
+
+def wave_rows(rollout: StoredRollout, counts: Sequence[StateCount], link: RolloutLinks) -> list[WaveRow]:
+    waves = sorted({each.wave for each in counts})
+    return [_wave(rollout, wave, [each for each in counts if each.wave == wave], len(waves), link) for wave in waves]
+
+
+def _wave(rollout: StoredRollout, wave: int, counts: Sequence[StateCount], waves: int, link: RolloutLinks) -> WaveRow:
+    nodes = {each.state: each.nodes for each in counts}
+    total = sum(nodes.values())
+    parts = ((state.value, node_label(rollout, state.value), nodes.get(state.value, 0)) for state in BAR_ORDER)
+    return WaveRow(
+        f"Wave {wave + 1} of {waves}: {total:,} node{'' if total == 1 else 's'}",
+        segments(parts),
+        partial(link, wave=wave + 1, after=""),
+        sum(each.offline for each in counts),
+        rollout.active and wave == int(rollout.state.get("wave", 0)),
+    )
+
+
+def gate_rows(rollout: StoredRollout) -> list[GateRow]:
+    """Returns the gates that have begun, the newest first."""
+    return [
+        GateRow(
+            int(each["wave"]) + 1,
+            each["gate"],
+            gate_kind(rollout, each["gate"]),
+            ("Passed" if each["passed"] else "Failed") if each["answered"] else "Running",
+            float(each["answered"] or each["started"]),
+            each["message"],
+        )
+        for each in reversed(rollout.state.get("gates", ()))
+    ]
+
+
+def gate_kind(rollout: StoredRollout, name: str) -> str:
+    gate = next((each for each in rollout.spec.get("gates", ()) if each["name"] == name), ())
+    return next((kind for kind in KINDS if kind in gate), "")
+
+
+def buttons(rollout: StoredRollout, *, is_newest: bool) -> list[RolloutButton]:
+    """Returns the actions that the present state allows. An earlier roll-out than the newest cannot be reversed."""
+    phase = Phase(rollout.phase)
+    found: list[RolloutButton] = []
+    if not phase.is_final:
+        paused = is_paused(rollout)
+        found.append(RolloutButton("resume" if paused else "pause", "Resume" if paused else "Pause", "quiet"))
+    if phase in REVERSIBLE or (phase is Phase.SUCCEEDED and is_newest):
+        found.append(RolloutButton("reverse", "Reverse", "quiet", confirm=True))
+    if not phase.is_final:
+        found.append(RolloutButton("abort", "Abort", "quiet", confirm=True))
+    elif not rollout.open:
+        found.append(RolloutButton("delete", "Delete", "quiet", confirm=True))
+    return found
+
+
+def plan_rows(rollout: StoredRollout) -> list[tuple[str, str]]:
+    """Returns what the roll-out was asked to do."""
+    spec, domain = rollout.spec, rollout.spec.get("failureDomain")
+    gates = [f"{each['name']} ({gate_kind(rollout, each['name'])})" for each in spec.get("gates", ())]
+    rows = [
+        ("Waves", ", ".join(spec["waves"])),
+        ("Canary", _labels(spec.get("canarySelector"))),
+        ("Only nodes with", _labels(spec.get("nodeSelector"))),
+        ("Unavailable at once", f"at most {spec['maxUnavailable']}"),
+        ("Failure domain", f"label {domain['label']}, at most {domain['maxUnavailable']} in each" if domain else ""),
+        ("Soak time", _duration(spec["soakSeconds"])),
+        ("Gates after each wave", ", ".join(gates)),
+        ("On failure", "reverse" if spec["onFailure"] == "reverse" else "halt, and wait for a person"),
+        ("Tolerated failures", str(spec["maxFailures"])),
+        ("Limit for a node", _duration(spec["nodeTimeoutSeconds"])),
+        ("Limit for downloads ahead", _duration(spec["stageTimeoutSeconds"])),
+        ("Downgrades", "allowed" if spec.get("allowDowngrade") else ""),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _labels(labels: Mapping[str, str] | None) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))
+
+
+def _duration(seconds: int) -> str:
+    if seconds and seconds % 60 == 0:
+        return f"{seconds // 60} min"
+    return f"{seconds} s" if seconds else "none"
+
+
+def node_place(rollout: StoredRollout, node: StoredRolloutNode) -> NodePlace:
+    return NodePlace(rollout, node, _node_waits(rollout, node))
+
+
+def _node_waits(rollout: StoredRollout, node: StoredRolloutNode) -> str:
+    if node.state not in UNFINISHED:
+        return ""
+    own = [each.partition(": ")[2] for each in rollout.waits if each.startswith(f"{node.node}: ")]
+    if own:
+        return "" if own[0] == f"it is {node.state.lower()}" else own[0]
+    if is_paused(rollout):
+        return "a person: the roll-out is paused"
+    current = int(rollout.state.get("wave", 0))
+    if rollout.active and node.state == NodeState.PENDING.value and node.wave > current:
+        return f"wave {current + 1} to complete"
+    return ""

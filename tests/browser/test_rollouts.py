@@ -1,0 +1,280 @@
+"""Tests of the pages of roll-outs: start, live progress, gates, failures, actions, barred revisions, permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.test_node_page import address
+from tests.browser.test_pool_forms import wrong_at
+from tests.browser.test_pools import pool_address, text_of
+from tests.service.rp.api.simulated_fleet import BAD, BETTER, SimulatedFleet
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.browser.viewports import Opened
+
+# MSAL recommends form_post, with which the browser would not send the service's cookies.
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+APPROVAL = {"name": "person", "approval": {}}
+Form = dict[str, str | float | bool]
+
+
+def rollout_address(fleet: SimulatedFleet, name: str = "r1") -> str:
+    return f"{pool_address(fleet.pool)}/rollouts/{name}"
+
+
+def start_page(fleet: SimulatedFleet) -> str:
+    return f"{pool_address(fleet.pool)}/start-rollout"
+
+
+def working_fleet(provider: Provider, size: int = 4) -> SimulatedFleet:
+    return SimulatedFleet(provider.running, size)
+
+
+def order(page: Page, name: str) -> None:
+    follow(page, page.get_by_role("button", name=name))
+
+
+def test_roll_out_is_started_and_followed_to_its_end(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider)
+    fleet.write(BETTER)
+    page = open_page()
+    sign_in(page, provider, pool_address(fleet.pool))
+    follow(page, page.get_by_role("link", name="Start a roll-out"))
+    assert page.get_by_label("Name of the roll-out").input_value() == "revision-2"
+    assert page.get_by_label("Waves", exact=True).input_value() == "1, 10%, 50%, 100%"
+    judge_on_every_screen(page, "rollout-new")
+    page.get_by_label("Waves", exact=True).fill("1, 50% 100%")
+    page.get_by_label("Soak time in minutes").fill("0")
+    page.get_by_label("Unavailable nodes", exact=True).fill("100%")
+    page.locator("#advanced summary").click()
+    page.get_by_label("Limit for downloads ahead in minutes").fill("0")
+    fleet.stuck = set(fleet.names)
+    order(page, "Start roll-out")
+    page.wait_for_url(f"**{rollout_address(fleet, 'revision-2')}")
+    expect(page.get_by_role("main")).to_contain_text(f"{fleet.names[0]}: it is updating")
+    expect(page.get_by_role("figure", name="Wave 1 of 3")).to_contain_text("Updating 1")
+    judge_on_every_screen(page, "rollout-running")
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded", name="revision-2")
+    expect(page.get_by_label("State", exact=True)).to_contain_text("Succeeded")  # without a reload
+    expect(page.get_by_role("figure", name="Wave 3 of 3: 2 nodes")).to_contain_text("Updated 2")
+    assert fleet.shown("revision-2")["stageTimeoutSeconds"] == 0
+    judge_on_every_screen(page, "rollout-succeeded")
+
+
+def test_failed_node_is_shown_with_its_cause(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider)
+    fleet.write(BAD)
+    fleet.start()
+    fleet.work_until("Reversed")
+    page = open_page()
+    sign_in(page, provider, rollout_address(fleet))
+    assert f"{fleet.names[0]}: containerd does not start." in text_of(page)
+    row = page.get_by_role("region", name="Failed nodes table").get_by_role("row", name=fleet.names[0])
+    assert "Reversed" in row.inner_text(), "the cause is kept after the reversal"
+    judge_on_every_screen(page, "rollout-reversed")
+    follow(page, page.get_by_role("link", name=fleet.pool, exact=True).first)
+    row = page.get_by_role("region", name="List of barred revisions").get_by_role("row", name="r1")
+    assert "containerd does not start." in row.inner_text()
+    judge_on_every_screen(page, "pool-barred")
+    page.goto(f"{provider.url}/ui/pools")
+    assert page.get_by_role("row", name=fleet.pool).locator(".trouble").inner_text() == "1"
+
+    open_page.expect("status of 409")
+    page.goto(f"{provider.url}{start_page(fleet)}")
+    order(page, "Start roll-out")
+    assert "that revision failed in the roll-out 'r1'" in wrong_at(page, "Revision")
+    judge_on_every_screen(page, "rollout-new-barred")
+    page.goto(f"{provider.url}{pool_address(fleet.pool)}")
+    follow(page, page.get_by_role("link", name="Allow revision 2"))
+    assert "nodeConfig.maxPods=13" in text_of(page)
+    judge_on_every_screen(page, "revision-allow")
+    order(page, "Allow revision 2")
+    page.wait_for_url(f"**{pool_address(fleet.pool)}")
+    assert page.get_by_role("region", name="List of barred revisions").count() == 0
+    assert fleet.api.pool("GET", fleet.pool).json["properties"]["barredRevisions"] == []
+
+
+def test_halted_roll_out_is_reversed_after_confirmation(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider)
+    fleet.write(BAD)
+    fleet.start(onFailure="halt")
+    fleet.work_until("Halted")
+    page = open_page()
+    sign_in(page, provider, rollout_address(fleet))
+    failed = page.get_by_role("region", name="Failed nodes table")
+    assert "containerd does not start." in failed.get_by_role("row", name=fleet.names[0]).inner_text()
+    judge_on_every_screen(page, "rollout-halted")
+    follow(page, page.get_by_role("link", name="Reverse"))
+    assert "1 node that has got revision 2 goes back" in text_of(page)
+    judge_on_every_screen(page, "rollout-reverse")
+    assert fleet.shown()["state"] == "Halted", "nothing happens before the confirmation"
+
+    page = open_page(java_script_enabled=False)
+    sign_in(page, provider, rollout_address(fleet))
+    follow(page, page.get_by_role("link", name="Reverse"))
+    order(page, "Reverse r1")
+    page.wait_for_url(f"**{rollout_address(fleet)}")
+    fleet.work_until("Reversed")
+    page.reload()
+    follow(page, page.get_by_role("link", name="Delete"))
+    order(page, "Delete r1")
+    page.wait_for_url(f"**{pool_address(fleet.pool)}")
+    assert fleet.rollout("GET").status == 404
+
+
+def test_gate_is_approved_and_roll_out_paused_resumed_aborted(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider)
+    fleet.write(BETTER)
+    fleet.start(gates=[APPROVAL])
+    fleet.work_until("Gates")
+    page = open_page()
+    sign_in(page, provider, rollout_address(fleet))
+    assert "a person: approval of the gate person of wave 1" in text_of(page)
+    judge_on_every_screen(page, "rollout-approval")
+    order(page, "Pause")
+    assert "a person: it is paused" in text_of(page)
+    assert fleet.shown()["paused"]
+    order(page, "Resume")
+    fleet.stuck = set(fleet.names)
+    order(page, "Approve person")
+    gate = page.get_by_role("region", name="Gates table").get_by_role("row", name="person")
+    assert "Approved by " in gate.inner_text()
+    expect(page.get_by_role("main")).to_contain_text(f"{fleet.names[1]}: it is updating")
+    follow(page, page.get_by_role("link", name="Abort"))
+    assert "No further node gets revision 2: 2 nodes keep the revision they have." in text_of(page)
+    judge_on_every_screen(page, "rollout-abort")
+    order(page, "Abort r1")
+    assert page.get_by_label("State", exact=True).locator(".state").inner_text() == "Aborted"
+    assert page.get_by_role("button", name="Pause").count() == 0
+
+
+def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider, size=2)
+    fleet.write(BETTER)
+    page = open_page()
+    open_page.expect("status of (400|409)")
+    sign_in(page, provider, start_page(fleet))
+    page.get_by_label("Labels of the first wave").fill("site")
+    page.get_by_label("Tolerated failures").fill("some")
+    order(page, "Start roll-out")
+    expect(page.get_by_role("alert")).to_be_focused()
+    assert "2 errors" in page.get_by_role("alert").inner_text()
+    assert "is not a label" in wrong_at(page, "Labels of the first wave")
+    assert "whole number" in wrong_at(page, "Tolerated failures")
+    judge_on_every_screen(page, "rollout-new-wrong")
+    page.get_by_label("Labels of the first wave").fill("site=north")
+    page.get_by_label("Tolerated failures").fill("0")
+    page.get_by_label("Waves", exact=True).fill("50%, 10%")
+    page.get_by_label("Unavailable nodes", exact=True).fill("many")
+    page.get_by_label("Failure domain", exact=True).fill("site")
+    page.get_by_label("Unavailable nodes per failure domain").fill("0")
+    page.locator("#advanced summary").click()
+    page.get_by_label("Gates as JSON").fill('[{"name": "g", "webhook": {"receiver": 7}}]')
+    order(page, "Start roll-out")
+    assert "100%" in wrong_at(page, "Waves")
+    assert "pattern" in wrong_at(page, "Unavailable nodes") or "match" in wrong_at(page, "Unavailable nodes")
+    assert "1% to 100%" in wrong_at(page, "Unavailable nodes per failure domain")
+    assert "receiver" in wrong_at(page, "Gates as JSON")
+    assert page.get_by_label("Labels of the first wave").input_value() == "site=north"
+    page.goto(f"{provider.url}{start_page(fleet)}")
+    page.get_by_label("Name of the roll-out").fill("Not A Name")
+    order(page, "Start roll-out")
+    assert "is not a valid name of a roll-out" in wrong_at(page, "Name of the roll-out")
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    page.get_by_label("Name of the roll-out").fill("other")
+    order(page, "Start roll-out")
+    assert "is active" in wrong_at(page, "Abort the active roll-out, and start this one")
+    judge_on_every_screen(page, "rollout-new-active")
+    page.get_by_label("Abort the active roll-out").check()
+    order(page, "Start roll-out")
+    page.wait_for_url(f"**{rollout_address(fleet, 'other')}")
+    assert fleet.shown()["state"] == "Aborted"
+
+
+def test_node_and_pools_name_the_active_roll_out(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider)
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    until(lambda: bool(fleet.shown()["waveProgress"][0]["updating"]), "the first wave begins", 10)
+    page = open_page()
+    sign_in(page, provider, address(fleet.names[-1]))
+    assert "In the roll-out r1 of revision 2, wave 3: Pending, waits for wave 1 to complete" in text_of(page)
+    judge_on_every_screen(page, "node-in-rollout")
+    page.goto(f"{provider.url}/ui/pools")
+    assert "r1" in page.get_by_role("row", name=fleet.pool).inner_text()
+    judge_on_every_screen(page, "pools-with-rollout")
+    follow(page, page.get_by_role("row", name=fleet.pool).get_by_role("link", name="r1"))
+    follow(page, page.get_by_role("figure", name="Wave 3 of 3").get_by_role("link", name="Pending"))
+    rows = page.get_by_role("region", name="Nodes of the roll-out").locator("tbody th")
+    assert [each.inner_text() for each in rows.all()] == fleet.names[2:]
+    fleet.rollout("POST", "r1", "abort")
+
+
+def test_nodes_of_a_large_roll_out_are_paged(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider, size=27)
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    page = open_page()
+    sign_in(page, provider, rollout_address(fleet))
+    rows = page.get_by_role("region", name="Nodes of the roll-out").locator("tbody th")
+    first = [each.inner_text() for each in rows.all()]
+    follow(page, page.get_by_role("link", name="Next"))
+    second = [each.inner_text() for each in rows.all()]
+    assert (len(first), len(second)) == (25, 2)
+    assert sorted([*first, *second]) == sorted(fleet.names)
+    judge_on_every_screen(page, "rollout-second-page")
+    fleet.rollout("POST", "r1", "abort")
+
+
+def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, open_page: Opened) -> None:
+    fleet = working_fleet(entra_provider, size=2)
+    fleet.write(BETTER)
+    fleet.start(gates=[APPROVAL])
+    fleet.work_until("Gates")
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.reader, rollout_address(fleet))
+    assert "approval of the gate person" in text_of(page)
+    assert page.get_by_role("main").get_by_role("button").count() == 0
+    judge_on_every_screen(page, "rollout-reader")
+    csrf = page.locator("input[name=csrf]").first.input_value()
+    origin = {"Origin": entra_provider.url}
+    actions = [f"{rollout_address(fleet)}/{each}" for each in ("pause", "abort", "reverse", "approve", "delete")]
+    for path in (*actions, start_page(fleet), f"{pool_address(fleet.pool)}/allow-revision/1"):
+        answer = page.request.post(entra_provider.url + path, form={"csrf": csrf}, headers=origin)
+        assert (answer.status, "Access denied" in answer.text()) == (403, True), path
+    assert fleet.shown()["state"] == "Gates"
+
+
+def test_forged_forms_are_refused(provider: Provider, open_page: Opened) -> None:
+    fleet = working_fleet(provider, size=2)
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    page = open_page()
+    sign_in(page, provider, rollout_address(fleet))
+    token = page.locator("input[name=csrf]").first.input_value()
+    actions = [f"{rollout_address(fleet)}/{each}" for each in ("pause", "abort", "reverse", "approve", "delete")]
+    for path in (*actions, start_page(fleet), f"{pool_address(fleet.pool)}/allow-revision/1"):
+        for csrf, origin in (("x", provider.url), (token, "https://evil.example")):
+            form: Form = {"csrf": csrf, "name": "forged", "revision": "2"}
+            answer = page.request.post(provider.url + path, form=form, headers={"Origin": origin})
+            assert answer.status == 403, path
+    assert (fleet.shown()["state"], fleet.shown()["paused"]) == ("Running", False)
+    for path in (f"{rollout_address(fleet)}/explode", f"{rollout_address(fleet, 'none')}/pause"):
+        posted = page.request.post(provider.url + path, form={"csrf": token}, headers={"Origin": provider.url})
+        assert posted.status == 404, path
+    assert page.request.get(f"{provider.url}{rollout_address(fleet)}/pause").status == 404
+    fleet.rollout("POST", "r1", "abort")
