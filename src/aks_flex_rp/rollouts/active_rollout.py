@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
 
 NODES_PER_READ = 500
+RolloutId = tuple[str, str, int]  # cluster, pool and number
 
 
 @dataclass
@@ -50,8 +51,8 @@ class ActiveRollout:
         return self.stored.cluster, self.stored.pool, self.stored.key
 
     @property
-    def number(self) -> int:
-        return self.stored.number
+    def id(self) -> RolloutId:
+        return self.stored.cluster, self.stored.pool, self.stored.number
 
     def carry_out_orders(self, now: float) -> None:
         """Does what people have ordered. The orders are removed with the next commit."""
