@@ -50,12 +50,15 @@ class RolloutController:
         observe: Callable[[float], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        holder: str = "",
     ) -> None:
-        """`observe` is told the seconds of each step."""
+        """`observe` is told the seconds of each step. `holder` is the name of the only replica, if there are no
+        others: it has its lease again at once after a restart.
+        """
         self._context, self._actions, self._observe = context, actions, observe
         self._store = context.store
         self._clock, self._monotonic = clock, monotonic
-        self._holder = uuid.uuid4().hex
+        self._holder = holder or uuid.uuid4().hex
         self._known: dict[RolloutId, ActiveRollout] = {}
         self._lease_until = 0.0  # by the monotonic clock
         self._returned = 0.0  # when this replica got the lease

@@ -122,7 +122,10 @@ class Rollout(RolloutNodes):
 
     def reverse(self, reason: str, now: float) -> None:
         """Brings all nodes that were touched back, in the same waves."""
-        if not self.state.reversing and self.phase is not Phase.ABORTED:
+        again = self.state.reversing and self.phase is Phase.HALTED
+        for node in [each for each in self.nodes.values() if again and each.state is NodeState.NOT_REVERSED]:
+            self._change(replace(node, state=NodeState.FAILED))
+        if again or (not self.state.reversing and self.phase is not Phase.ABORTED):
             self._unstage()
             self._set(phase=Phase.REVERSING, since=now, reason=reason, wave=0, paused=False, reversing=True)
             self._restart_queue(now)

@@ -335,6 +335,23 @@ def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
     assert "Could not be brought back: n0" in fleet.rollout.state.reason
 
 
+def test_person_can_try_a_failed_reversal_again() -> None:
+    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    fleet = Fleet(plan, 1)
+    fleet.step()
+    fleet.report("n0", failure="broken")
+    fleet.step()
+    fleet.report("n0", failure="disk full")
+    fleet.step()
+    assert fleet.rollout.state.phase.is_final
+    fleet.rollout.reverse("a person", fleet.now)
+    fleet.report("n0", applied=False)
+    assert fleet.step() == []  # it was given the revision before already
+    fleet.succeed("n0")
+    fleet.step()
+    assert fleet.phase is Phase.REVERSED
+
+
 def test_failed_node_that_is_down_counts_as_unavailable() -> None:
     plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=5)
     fleet = Fleet(plan, 3)
