@@ -166,7 +166,8 @@ class RolloutActions:
             each = rollout.stages.popleft()
             try:
                 cluster, _, template = await self._template(rollout, each.revision or rollout.engine.plan.revision)
-                stage = PoolStage(self._context, cluster, rollout.stored.pool, _request(rollout.stored))
+                request, downgrade = _request(rollout.stored), rollout.spec.allow_downgrade
+                stage = PoolStage(self._context, cluster, rollout.stored.pool, request, downgrade)
                 has_to = await stage.stage(each.node, template if each.revision else None)
             except (ArmError, RecordRefused, RecordUnverifiable) as error:
                 log.warning("The node %s is not asked to download ahead: %s", each.node, error)

@@ -283,6 +283,8 @@ def test_next_wave_is_staged_before_it_begins() -> None:
     assert fleet.step() == []
     assert fleet.staged == [Stage("n0", 2), Stage("n1", 2)]  # this wave and the next one
     assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads"]
+    fleet.report("n0", not_staged="no space left")
+    assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads, which failed: no space left"]
     fleet.report("n0", staged=2)
     assert fleet.step() == ["n0"]
     fleet.succeed("n0")
