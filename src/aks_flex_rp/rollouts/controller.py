@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 import uuid
 from contextlib import suppress
@@ -37,6 +38,8 @@ IDLE_SECONDS = 1.0  # without: until one is created
 REFRESH_SECONDS = 5.0  # between reads of heartbeats while a wave waits for them
 CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two steps
 MAX_SIGNALS = 1000
+BUSY_SECONDS = 30.0  # between reads of nodes that are being updated
+MAX_BUSY = 200  # nodes of a roll-out that are then read
 MAX_ROUNDS = 20  # steps of one roll-out in a row
 
 log = logging.getLogger(__name__)
@@ -64,7 +67,7 @@ class RolloutController:
         self._returned = 0.0  # when this replica got the lease
         self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
         self._last: tuple[float, float] | None = None  # both clocks at the last step
-        self._refreshed = 0.0
+        self._refreshed = self._read_busy_at = 0.0
         self._unsaved: set[RolloutId] = set()  # roll-outs whose last decision was not stored
 
     @property
@@ -80,6 +83,7 @@ class RolloutController:
             self._check_clock()
             await self._load()
             signals = await self._take_signals()
+            await self._read_busy_nodes()
             await self._refresh_heartbeats()
             self._take_answers()
             for rollout in self.rollouts:
@@ -173,17 +177,31 @@ class RolloutController:
             rollout = self._known.get((cluster, pool, number))
             if rollout is None:
                 continue
-            now = self._clock()
-            try:
-                node = await self._store.node(cluster, key)
-            except (RecordRefused, RecordUnverifiable):
-                continue  # an alarm was raised; the node does not get anything
-            report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
-            if by := overridden.get((pool, number, key)):
-                report = replace(report, gone=report.gone or f"It was taken out by {by}.")
-            rollout.engine.report(key, report, now)
-            rollout.is_due = True
+            await self._read_node(rollout, key, overridden.get((pool, number, key), ""))
         return signals
+
+    async def _read_node(self, rollout: ActiveRollout, key: str, overridden_by: str = "") -> None:
+        """Tells the engine what is known of a node."""
+        cluster, pool, now = rollout.stored.cluster, rollout.stored.pool, self._clock()
+        try:
+            node = await self._store.node(cluster, key)
+        except (RecordRefused, RecordUnverifiable):
+            return  # an alarm was raised; the node does not get anything
+        report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
+        if overridden_by:
+            report = replace(report, gone=report.gone or f"It was taken out by {overridden_by}.")
+        rollout.engine.report(key, report, now)
+        rollout.is_due = True
+
+    async def _read_busy_nodes(self) -> None:
+        """Reads some of the nodes that are being updated: replicas of an earlier release leave no signals."""
+        if self._monotonic() < self._read_busy_at + BUSY_SECONDS:
+            return
+        self._read_busy_at = self._monotonic()
+        for rollout in self.rollouts:
+            names = list(rollout.engine.busy)
+            for name in random.sample(names, min(len(names), MAX_BUSY)):
+                await self._read_node(rollout, name)
 
     async def _refresh_heartbeats(self) -> None:
         """Reads the heartbeats of nodes whose wave waits for them: they leave no signals."""
@@ -196,8 +214,9 @@ class RolloutController:
             beats = await self._store.heartbeats(rollout.stored.cluster, rollout.stored.pool)
             for name in rollout.engine.unhealthy():
                 if beat := beats.get(name):
+                    seen = max(beat.last_seen, self._actions.last_seen(rollout.stored.cluster, name))
                     report = rollout.engine.nodes[name].report
-                    rollout.engine.report(name, replace(report, seen=beat.last_seen, offline=beat.silent), now)
+                    rollout.engine.report(name, replace(report, seen=seen, offline=beat.silent), now)
             rollout.is_due = True
 
     def _take_answers(self) -> None:

@@ -317,7 +317,8 @@ class Rollout(RolloutNodes):
         """Returns the nodes of the wave that were not seen healthy since the soak began."""
         nodes = [self.nodes[name] for name in self.waves[self.state.wave]]
         updated = [node for node in nodes if node.state is NodeState.UPDATED and not node.report.passive]
-        return [node.name for node in updated if not node.report.ready or node.report.seen < self.state.since]
+        since = self.state.since if self.plan.soak_seconds else 0.0  # without a soak, its report was enough
+        return [node.name for node in updated if not node.report.ready or node.report.seen < since]
 
     # Transitions
 

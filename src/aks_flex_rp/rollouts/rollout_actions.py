@@ -59,6 +59,10 @@ class RolloutActions:
         self._running: dict[tuple[RolloutId, int, str], asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
 
+    def last_seen(self, cluster: str, node: str) -> float:
+        """Returns the last heartbeat of a node at this replica, which may not be stored yet."""
+        return self._commands.last_seen(cluster, node)
+
     # Decisions
 
     async def commit(
