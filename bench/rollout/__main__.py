@@ -59,9 +59,9 @@ def is_ready(pool: Enrolments, name: str) -> bool:
 
 
 def good(pool: Enrolments) -> dict[str, float]:
-    pool.put_pool(nodeConfig={"maxPods": 60}, versions={"containerd": "1.7.29"})
+    pool.put_pool(versions={"kubernetes": "1.36.3"})
     began = time.perf_counter()
-    pool.ask("PUT", "rollouts", "good", body={"properties": {**PLAN, "allowDowngrade": True}})
+    pool.ask("PUT", "rollouts", "good", body={"properties": PLAN})
     first: dict[int, float] = {}
     last: dict[int, float] = {}
     while not (shown := pool.ask("GET", "rollouts", "good")["properties"]).get("endedAt"):
@@ -83,7 +83,7 @@ def good(pool: Enrolments) -> dict[str, float]:
 def bad(lab: Lab, pool: Enrolments, names: list[str]) -> dict[str, Any]:
     before = {name: pool.provider.get(name)["configVersion"] for name in names}
     with broken_containerd(lab, BAD):
-        pool.put_pool(nodeConfig={"maxPods": 60}, versions={"containerd": BAD})
+        pool.put_pool(versions={"kubernetes": "1.36.3", "containerd": BAD})
         pool.ask("PUT", "rollouts", "bad", body={"properties": PLAN})
         reported = halted = 0.0
         while not halted:
@@ -100,7 +100,7 @@ def main() -> None:
     options = arguments()
     with running_lab(options.lab) as lab:
         pool = Enrolments(Provider(lab), "waves")
-        pool.put_pool(nodeConfig={"maxPods": 50})
+        pool.put_pool(versions={"kubernetes": "1.35.4"})
         machines = joined(lab, pool, options.machines)
         found = {"bench": "rollout", "machines": options.machines, **good(pool)}
         found |= bad(lab, pool, [machine.name for machine in machines])

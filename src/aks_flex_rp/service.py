@@ -243,7 +243,9 @@ class Service:
             EnrolmentCommands(context, settings.origin, lambda: self.tls.pin),
             RolloutCommands(context, settings.rollouts, gates),
         )
-        self.rollouts = RolloutController(context, RolloutActions(commands, gates), metrics.rollout_seconds.observe)
+        only = "" if raw_database.postgres_address(settings) else "the only replica"  # of a SQLite file
+        steps = metrics.rollout_seconds.observe
+        self.rollouts = RolloutController(context, RolloutActions(commands, gates), steps, holder=only)
         metrics_access = MetricsAccess(settings.metrics_token_file)
         own = ServiceRoutes(
             authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access

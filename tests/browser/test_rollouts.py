@@ -256,6 +256,12 @@ def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, op
         answer = page.request.post(entra_provider.url + path, form={"csrf": csrf}, headers=origin)
         assert (answer.status, "Access denied" in answer.text()) == (403, True), path
     assert fleet.shown()["state"] == "Gates"
+    page.goto(f"{entra_provider.url}{rollout_address(fleet)}")
+    follow(page, page.get_by_role("link", name="All events of this roll-out"))
+    started = page.get_by_role("row", name="Roll-out started")
+    assert started.get_by_role("link").get_attribute("href") == rollout_address(fleet)
+    page.goto(f"{entra_provider.url}{pool_address(fleet.pool)}")
+    assert page.get_by_role("link", name="Start a roll-out").count() == 0
 
 
 def test_forged_forms_are_refused(provider: Provider, open_page: Opened) -> None:

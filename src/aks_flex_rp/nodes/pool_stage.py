@@ -25,6 +25,7 @@ class PoolStage:
     cluster: ClusterInfo
     pool: str
     request: RequestContext
+    allow_downgrade: bool = False
 
     async def stage(self, name: str, template: PoolTemplate | None) -> bool:
         """Sets what the machine of a node downloads ahead; nothing if `template` is None. Returns whether it has to.
@@ -55,7 +56,7 @@ class PoolStage:
     def _next(self, before: Node, template: PoolTemplate) -> NextRevision | None:
         context = validation_context(self.context, self.cluster, before, allow_downgrade=True)
         try:
-            desired = stay_in_pool(before.properties, template)
+            desired = replace(stay_in_pool(before.properties, template), allow_downgrade=self.allow_downgrade)
         except (ArmError, ValueError):
             return None
         if rules.check_rules(desired.properties, context):

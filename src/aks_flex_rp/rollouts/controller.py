@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 import uuid
 from contextlib import suppress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.rollouts.active_rollout import RolloutId
     from aks_flex_rp.rollouts.rollout_actions import RolloutActions
     from aks_flex_rp.rollouts.states import Action
     from aks_flex_rp.store.rollout_model import RolloutSignal
@@ -36,6 +38,8 @@ IDLE_SECONDS = 1.0  # without: until one is created
 REFRESH_SECONDS = 5.0  # between reads of heartbeats while a wave waits for them
 CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two steps
 MAX_SIGNALS = 1000
+BUSY_SECONDS = 30.0  # between reads of nodes that are being updated
+MAX_BUSY = 200  # nodes of a roll-out that are then read
 MAX_ROUNDS = 20  # steps of one roll-out in a row
 
 log = logging.getLogger(__name__)
@@ -49,19 +53,22 @@ class RolloutController:
         observe: Callable[[float], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        holder: str = "",
     ) -> None:
-        """`observe` is told the seconds of each step."""
+        """`observe` is told the seconds of each step. `holder` is the name of the only replica, if there are no
+        others: it has its lease again at once after a restart.
+        """
         self._context, self._actions, self._observe = context, actions, observe
         self._store = context.store
         self._clock, self._monotonic = clock, monotonic
-        self._holder = uuid.uuid4().hex
-        self._known: dict[int, ActiveRollout] = {}
+        self._holder = holder or uuid.uuid4().hex
+        self._known: dict[RolloutId, ActiveRollout] = {}
         self._lease_until = 0.0  # by the monotonic clock
         self._returned = 0.0  # when this replica got the lease
         self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
         self._last: tuple[float, float] | None = None  # both clocks at the last step
-        self._refreshed = 0.0
-        self._unsaved: set[int] = set()  # roll-outs whose last decision was not stored
+        self._refreshed = self._read_busy_at = 0.0
+        self._unsaved: set[RolloutId] = set()  # roll-outs whose last decision was not stored
 
     @property
     def rollouts(self) -> list[ActiveRollout]:
@@ -76,12 +83,14 @@ class RolloutController:
             self._check_clock()
             await self._load()
             signals = await self._take_signals()
+            await self._read_busy_nodes()
             await self._refresh_heartbeats()
             self._take_answers()
             for rollout in self.rollouts:
                 await self._try_step(rollout)
             # A decision that was not stored is made again, with what was signalled.
-            await self._store.signals_handled([each for each in signals if each.rollout not in self._unsaved])
+            saved = [each for each in signals if (each.cluster, each.pool, each.rollout) not in self._unsaved]
+            await self._store.signals_handled(saved)
             self._unsaved.clear()
         except StoreUnavailable:
             self._forget()  # a write may have been executed or not: everything is read again
@@ -132,7 +141,7 @@ class RolloutController:
         for rollout in self.rollouts:
             is_ending = rollout.stages and not rollout.stored.open
             if versions.get(rollout.key) != rollout.stored.version and not is_ending:
-                del self._known[rollout.number]
+                del self._known[rollout.id]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
             if key not in known and self._refused.get(key) != versions[key]:
@@ -158,27 +167,41 @@ class RolloutController:
         except Exception:
             log.exception("The roll-out %s of the pool %s cannot be read.", key[2], key[1])
             return
-        self._known[rollout.number] = rollout
+        self._known[rollout.id] = rollout
 
     async def _take_signals(self) -> Sequence[RolloutSignal]:
         signals = await self._store.rollout_signals(MAX_SIGNALS)
         nodes = {(each.cluster, each.pool, each.rollout, each.node): each for each in signals}
-        overridden = {(each.rollout, each.node): each.override for each in signals if each.override}
+        overridden = {(each.pool, each.rollout, each.node): each.override for each in signals if each.override}
         for cluster, pool, number, key in nodes:
-            rollout = self._known.get(number)
+            rollout = self._known.get((cluster, pool, number))
             if rollout is None:
                 continue
-            now = self._clock()
-            try:
-                node = await self._store.node(cluster, key)
-            except (RecordRefused, RecordUnverifiable):
-                continue  # an alarm was raised; the node does not get anything
-            report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
-            if by := overridden.get((number, key)):
-                report = replace(report, gone=report.gone or f"It was taken out by {by}.")
-            rollout.engine.report(key, report, now)
-            rollout.is_due = True
+            await self._read_node(rollout, key, overridden.get((pool, number, key), ""))
         return signals
+
+    async def _read_node(self, rollout: ActiveRollout, key: str, overridden_by: str = "") -> None:
+        """Tells the engine what is known of a node."""
+        cluster, pool, now = rollout.stored.cluster, rollout.stored.pool, self._clock()
+        try:
+            node = await self._store.node(cluster, key)
+        except (RecordRefused, RecordUnverifiable):
+            return  # an alarm was raised; the node does not get anything
+        report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
+        if overridden_by:
+            report = replace(report, gone=report.gone or f"It was taken out by {overridden_by}.")
+        rollout.engine.report(key, report, now)
+        rollout.is_due = True
+
+    async def _read_busy_nodes(self) -> None:
+        """Reads some of the nodes that are being updated: replicas of an earlier release leave no signals."""
+        if self._monotonic() < self._read_busy_at + BUSY_SECONDS:
+            return
+        self._read_busy_at = self._monotonic()
+        for rollout in self.rollouts:
+            names = list(rollout.engine.busy)
+            for name in random.sample(names, min(len(names), MAX_BUSY)):
+                await self._read_node(rollout, name)
 
     async def _refresh_heartbeats(self) -> None:
         """Reads the heartbeats of nodes whose wave waits for them: they leave no signals."""
@@ -191,13 +214,14 @@ class RolloutController:
             beats = await self._store.heartbeats(rollout.stored.cluster, rollout.stored.pool)
             for name in rollout.engine.unhealthy():
                 if beat := beats.get(name):
+                    seen = max(beat.last_seen, self._actions.last_seen(rollout.stored.cluster, name))
                     report = rollout.engine.nodes[name].report
-                    rollout.engine.report(name, replace(report, seen=beat.last_seen, offline=beat.silent), now)
+                    rollout.engine.report(name, replace(report, seen=seen, offline=beat.silent), now)
             rollout.is_due = True
 
     def _take_answers(self) -> None:
         for answer in self._actions.take_answers():
-            rollout = self._known.get(answer.number)
+            rollout = self._known.get(answer.rollout)
             if rollout:
                 rollout.engine.gate_answered(
                     answer.wave, answer.gate, self._clock(), passed=answer.passed, message=answer.message
@@ -212,8 +236,8 @@ class RolloutController:
             raise
         except Exception:
             log.exception("A step of the roll-out %s of the pool %s failed.", rollout.key[2], rollout.key[1])
-            self._known.pop(rollout.number, None)
-            self._unsaved.add(rollout.number)
+            self._known.pop(rollout.id, None)
+            self._unsaved.add(rollout.id)
 
     async def _step(self, rollout: ActiveRollout) -> None:
         now = self._clock()
@@ -224,7 +248,7 @@ class RolloutController:
             rollout.is_due = False
             actions = rollout.engine.step(self._clock())
             before = rollout.saved
-            if not await self._commit(rollout):
+            if not await self._commit(rollout, actions):
                 return
             if (rollout.saved.wave, rollout.saved.phase) != (before.wave, before.phase):
                 await self._add_new_nodes(rollout)
@@ -233,7 +257,7 @@ class RolloutController:
                 break
         await self._actions.stage_some(rollout)
         if not rollout.stored.open and not rollout.stages:
-            self._known.pop(rollout.number, None)
+            self._known.pop(rollout.id, None)
 
     async def _add_new_nodes(self, rollout: ActiveRollout) -> None:
         """A node that came into the pool late must not be left behind, nor get the revision before it has proved
@@ -242,17 +266,19 @@ class RolloutController:
         if rollout.engine.phase in {Phase.RUNNING, Phase.SUCCEEDED}:
             await rollout.add_new_nodes(self._store, self._clock())
 
-    async def _commit(self, rollout: ActiveRollout) -> bool:
+    async def _commit(self, rollout: ActiveRollout, actions: Sequence[Action]) -> bool:
         """Stores what was decided. Returns False if another writer was faster: it is read again then."""
-        after = rollout.next_stored(self._clock())
+        # A roll-out ends for good after its nodes were given what was decided with its end.
+        is_settled = rollout.engine.is_settled and not any(isinstance(each, Apply) for each in actions)
+        after = rollout.next_stored(self._clock(), is_settled=is_settled)
         nodes = rollout.changed_nodes()
         if after is None and not nodes:
             return True
         try:
             rollout.stored = await self._actions.commit(rollout, after or rollout.stored, nodes)
         except Conflict:
-            self._known.pop(rollout.number, None)
-            self._unsaved.add(rollout.number)
+            self._known.pop(rollout.id, None)
+            self._unsaved.add(rollout.id)
             return False
         rollout.saved = rollout.engine.state
         return True
@@ -266,6 +292,8 @@ class RolloutController:
         for each in actions:
             if isinstance(each, RunGate):
                 self._actions.start_gate(rollout, each)
+        if rollout.engine.current_gate is None:
+            self._actions.end_gates(rollout.id)
 
 
 def _waits_for_heartbeats(rollout: ActiveRollout, now: float) -> bool:

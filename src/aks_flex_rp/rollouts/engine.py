@@ -132,7 +132,10 @@ class Rollout(RolloutNodes):
 
     def reverse(self, reason: str, now: float) -> None:
         """Brings all nodes that were touched back, in the same waves."""
-        if not self.state.reversing and self.phase is not Phase.ABORTED:
+        again = self.state.reversing and self.phase is Phase.HALTED
+        for node in [each for each in self.nodes.values() if again and each.state is NodeState.NOT_REVERSED]:
+            self._change(replace(node, state=NodeState.FAILED))
+        if again or (not self.state.reversing and self.phase is not Phase.ABORTED):
             self._close_gate(now)
             self._unstage()
             self._set(phase=Phase.REVERSING, since=now, reason=reason, wave=0, paused=False, reversing=True)
@@ -227,10 +230,6 @@ class Rollout(RolloutNodes):
                 self._move(node, NodeState.PENDING, now)
         return found
 
-    def _is_wave_waiting(self) -> bool:
-        """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
-        return bool(self.busy) or self.waiting.holds_up or len(self.queue) > 0
-
     def _refill(self, now: float) -> bool:
         """Moves nodes of later waves into this one if none of its nodes was updated: nothing was learnt from it."""
         number = self.state.wave
@@ -313,7 +312,8 @@ class Rollout(RolloutNodes):
         """Returns the nodes of the wave that were not seen healthy after the soak time."""
         nodes = [self.nodes[name] for name in self.waves[self.state.wave]]
         updated = [node for node in nodes if node.state is NodeState.UPDATED and not node.report.passive]
-        end = self.state.since + self.plan.soak_seconds
+        # Without a soak, its report was enough.
+        end = self.state.since + self.plan.soak_seconds if self.plan.soak_seconds else 0.0
         return [node.name for node in updated if not node.report.ready or node.report.seen < end]
 
     # Transitions

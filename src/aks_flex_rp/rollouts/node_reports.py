@@ -56,6 +56,7 @@ def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) 
         opens=_opens(policy.get("maintenanceWindow"), now),
         seen=max(heartbeat.last_seen, node.last_seen),
         staged=int(status.get("stagedPoolRevision", 0)),
+        not_staged=_staging_failure(conditions),
         passive=not (node.join.is_joined and node.is_monitored),
     )
 
@@ -73,6 +74,11 @@ def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
         if text := each.get("message") or each.get("reason"):
             return str(text)[:MAX_CAUSE]
     return "The agent reported that the update failed."
+
+
+def _staging_failure(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    found = conditions.get("StagingFailed", {})
+    return str(found.get("message") or found.get("reason") or "")[:MAX_CAUSE] if found.get("status") == "True" else ""
 
 
 def _moment(condition: Mapping[str, Any]) -> float:

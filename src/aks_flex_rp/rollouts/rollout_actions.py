@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.resource.validation import PoolTemplate
-    from aks_flex_rp.rollouts.active_rollout import ActiveRollout
+    from aks_flex_rp.rollouts.active_rollout import ActiveRollout, RolloutId
     from aks_flex_rp.rollouts.gate_runner import GateRunner
     from aks_flex_rp.rollouts.states import Apply, RunGate
     from aks_flex_rp.store.model import AuditEvent
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Answer:
     """What a gate said."""
 
-    number: int  # of the roll-out
+    rollout: RolloutId
     wave: int
     gate: str
     passed: bool
@@ -56,8 +56,13 @@ class RolloutActions:
     def __init__(self, commands: NodeCommands, gates: GateRunner) -> None:
         self._commands, self._gates = commands, gates
         self._context, self._store = commands.context, commands.context.store
-        self._running: dict[tuple[int, int, str], asyncio.Task[None]] = {}
+        self._running: dict[tuple[RolloutId, int, str], asyncio.Task[None]] = {}
+        self._ended: set[tuple[RolloutId, int, str]] = set()  # gates whose answer nothing waits for
         self._answers: list[Answer] = []
+
+    def last_seen(self, cluster: str, node: str) -> float:
+        """Returns the last heartbeat of a node at this replica, which may not be stored yet."""
+        return self._commands.last_seen(cluster, node)
 
     # Decisions
 
@@ -166,7 +171,8 @@ class RolloutActions:
             each = rollout.stages.popleft()
             try:
                 cluster, _, template = await self._template(rollout, each.revision or rollout.engine.plan.revision)
-                stage = PoolStage(self._context, cluster, rollout.stored.pool, _request(rollout.stored))
+                request, downgrade = _request(rollout.stored), rollout.spec.allow_downgrade
+                stage = PoolStage(self._context, cluster, rollout.stored.pool, request, downgrade)
                 has_to = await stage.stage(each.node, template if each.revision else None)
             except (ArmError, RecordRefused, RecordUnverifiable) as error:
                 log.warning("The node %s is not asked to download ahead: %s", each.node, error)
@@ -187,7 +193,7 @@ class RolloutActions:
 
     def start_gate(self, rollout: ActiveRollout, action: RunGate) -> None:
         """Starts a gate, unless it runs already."""
-        key = (rollout.number, action.wave, action.gate)
+        key = (rollout.id, action.wave, action.gate)
         if key in self._running:
             return
         spec = next(each for each in rollout.spec.gates if each.name == action.gate)
@@ -201,17 +207,21 @@ class RolloutActions:
             spec,
             action.started,
         )
-        self._running[key] = asyncio.create_task(self._run_gate(rollout.number, action, run))
+        self._running[key] = asyncio.create_task(self._run_gate(rollout.id, action, run))
 
-    async def _run_gate(self, number: int, action: RunGate, run: GateRun) -> None:
+    async def _run_gate(self, rollout: RolloutId, action: RunGate, run: GateRun) -> None:
+        key = (rollout, action.wave, action.gate)
         try:
             answer = await self._gates.run(run)
-            passed, message = answer.passed, answer.message
+            self._answers.append(Answer(*key, answer.passed, answer.message))
+        except asyncio.CancelledError:
+            if key not in self._ended:
+                raise
         except Exception as error:
             log.exception("The gate %s of the roll-out %s failed.", action.gate, run.rollout)
-            passed, message = False, f"The gate could not be run: {error!r}"
-        self._answers.append(Answer(number, action.wave, action.gate, passed, message))
-        self._running.pop((number, action.wave, action.gate), None)
+            self._answers.append(Answer(*key, passed=False, message=f"The gate could not be run: {error!r}"))
+        self._running.pop(key, None)
+        self._ended.discard(key)
         try:
             await self._gates.clean_up(run)
         except Exception:
@@ -221,11 +231,18 @@ class RolloutActions:
         answers, self._answers = self._answers, []
         return answers
 
+    def end_gates(self, rollout: RolloutId) -> None:
+        """Ends the gates of a roll-out that was stopped, and removes what they created."""
+        for key in [each for each in self._running if each[0] == rollout]:
+            self._ended.add(key)
+            self._running[key].cancel()
+
     def cancel_gates(self) -> None:
         """Ends all gates without an answer: another replica runs them."""
         for task in self._running.values():
             task.cancel()
         self._running.clear()
+        self._ended.clear()
         self._answers.clear()
 
     def stop(self) -> None:

@@ -91,6 +91,10 @@ class RolloutNodes:
         self.waves[number][node.name] = None
         return self._change(replace(node, wave=number))
 
+    def _is_wave_waiting(self) -> bool:
+        """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
+        return bool(self.busy) or self.waiting.holds_up or len(self.queue) > 0
+
     def _is_evidence(self, node: RolloutNode) -> bool:
         """Returns whether the node shows that the revision works."""
         return not node.report.passive and node.state is NodeState.UPDATED

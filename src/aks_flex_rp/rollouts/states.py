@@ -62,6 +62,7 @@ class NodeReport:
     opens: float = 0.0  # when its maintenance window opens; 0 if it is open
     seen: float = 0.0  # last heartbeat
     staged: int = 0  # the revision whose downloads it has
+    not_staged: str = ""  # why its downloads failed
     passive: bool = False  # it has no machine that could be updated
     gone: str = ""  # why it no longer belongs to the roll-out
 

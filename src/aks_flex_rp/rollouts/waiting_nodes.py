@@ -74,6 +74,8 @@ class WaitingNodes:
         for name in list(self._until)[:MAX_SHOWN]:
             opens = nodes[name].report.opens
             window = f"its maintenance window, which opens at {format_utc(opens)}"
-            found.append(f"{name}: {window if opens > now else 'its downloads'}")
+            failed = nodes[name].report.not_staged
+            downloads = f"its downloads, which failed: {failed}" if failed else "its downloads"
+            found.append(f"{name}: {window if opens > now else downloads}")
         away = {True: "it is offline", False: "its updates are paused"}
         return [*found, *(f"{name}: {away[nodes[name].report.offline]}" for name in list(self._away)[:MAX_SHOWN])]

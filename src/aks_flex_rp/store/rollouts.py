@@ -17,13 +17,7 @@ from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_re
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.record_authenticator import pool_identity
 from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
-from aks_flex_rp.store.rollout_rows import (
-    NODE_COLUMNS,
-    NODE_TYPES,
-    ROLLOUT_COLUMNS,
-    VERSIONS_COLUMNS,
-    VERSIONS_TYPES,
-)
+from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, NODE_TYPES, ROLLOUT_COLUMNS, VERSIONS_COLUMNS
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 
 if TYPE_CHECKING:
@@ -114,8 +108,8 @@ PUT_VERSIONS = (
 # A roll-out changes the versions only while no other replica has stepped it.
 PUT_DECIDED_VERSIONS = PUT_VERSIONS.replace(
     "VALUES ($1, $2, $3, $4, $5, $6)",
-    f"SELECT {casts(1, VERSIONS_TYPES)} WHERE EXISTS (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2"  # noqa: S608
-    " AND number = $8 AND version = $9)",
+    f"SELECT {casts(1, rollout_rows.VERSIONS_TYPES)} WHERE EXISTS"  # noqa: S608 - constants
+    " (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2 AND number = $8 AND version = $9)",
 )
 
 # The lease ends by the clock of the database's clients. Two holders for a moment do no harm: versions decide.
@@ -298,7 +292,8 @@ class SqlRollouts(AuthenticatedRows, ABC):
 
     async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
         found = await self._read(SELECT_VERSIONS_OF_OPEN)
-        return {(str(cluster), str(pool), str(key)): int(version) for cluster, pool, key, version in found}
+        # SQLite also stores text as a version. Such a record is refused when it is read.
+        return {(str(row[0]), str(row[1]), str(row[2])): row[3] if isinstance(row[3], int) else -1 for row in found}
 
     async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
         found = await self._read(HEARTBEATS, await self._cluster_number(cluster), pool)
@@ -362,10 +357,10 @@ class SqlRollouts(AuthenticatedRows, ABC):
         columns = rollout_rows.versions_values(written)
         code = self._records.sign(rollout_rows.signed_versions(columns))
         values: Values = (*columns, code, versions.version)
-        text = PUT_VERSIONS
         if decided:
-            text, values = PUT_DECIDED_VERSIONS, (*values, decided.number, decided.version)
-        if not await self._write(*sql.compose_write(text, values, *_recorded(events))):
+            values = (*values, decided.number, decided.version)
+        write = sql.compose_write(PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS, values, *_recorded(events))
+        if not await self._write(*write):
             raise Conflict(f"The versions of the pool {versions.pool} were changed since they were read.")
         return written
 

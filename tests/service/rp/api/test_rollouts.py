@@ -144,6 +144,16 @@ def test_next_wave_gets_its_configuration_ahead(fleet: SimulatedFleet) -> None:
     assert "nextConfig" not in fleet.api.get(fleet.names[0]).json["properties"]
 
 
+def test_downgrade_that_is_allowed_is_staged_as_such(fleet: SimulatedFleet) -> None:
+    fleet.write({**BETTER, "versions": {"containerd": "1.7.29"}})
+    fleet.start(stageTimeoutSeconds=600, allowDowngrade=True)
+    first = fleet.names[0]
+    until(lambda: "nextConfig" in fleet.api.get(first).json["properties"], "the canary downloads ahead", 10)
+    config = fleet.api.get(first).json["properties"]["nextConfig"]["config"]
+    assert config["updatePolicy"]["allowDowngrade"]
+    fleet.work_until("Succeeded")
+
+
 def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:
     fleet.write(BETTER)
     fleet.stuck = set(fleet.names)

@@ -12,7 +12,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.rollouts.gate_run import GateAnswer
-from aks_flex_rp.store.model import RecordRefused
+from aks_flex_rp.store.model import Conflict, RecordRefused
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD
 from tests.service.rp.rollouts.rollout_world import PERSON, Fleet, replica
@@ -305,6 +305,25 @@ def test_gate_that_never_answers_ends_in_time(run: Run) -> None:
     run(test)
 
 
+def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        gates = fleet.replica.gates
+        await fleet.start(
+            gates=[{"name": "load", "timeoutSeconds": 3600, "job": {"namespace": "x", "template": POD}}]
+        )
+        await fleet.run("Gates")
+        while not gates.runs:
+            await fleet.replica.step()
+        await fleet.order("abort")
+        for _ in range(3):
+            await fleet.replica.step()
+        assert [each.id for each in gates.cleaned] == [gates.runs[0].id]
+        [shown] = (await fleet.shown())["gateResults"]
+        assert (shown["state"], shown["message"]) == ("Failed", "The roll-out ended before it answered.")
+
+    run(test)
+
+
 def test_gate_that_flaps_between_waves_stops_the_next(run: Run) -> None:
     async def test(fleet: Fleet) -> None:
         gates = fleet.replica.gates
@@ -474,3 +493,57 @@ def test_roll_out_whose_record_was_changed_by_hand_stops(
 
 
 POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example/c:1"}]}}
+
+
+@pytest.mark.parametrize("database", [None])  # PostgreSQL takes nothing but numbers
+def test_version_that_is_no_number_stops_one_roll_out_alone(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        await (other := Fleet(fleet.replica)).create()
+        fleet.stuck = set(fleet.names)
+        await fleet.start()
+        fleet.replica.clocks.advance(1)
+        await other.start()
+        await fleet.replica.step()
+        store: Any = fleet.store
+        await store._write_many("UPDATE rollouts SET version = 'x' WHERE pool = $1", [(fleet.pool,)])
+        await other.run("Succeeded")
+
+    run(test)
+
+
+def test_roll_outs_created_at_the_same_moment_both_go_on(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        await (other := Fleet(fleet.replica)).create()
+        await fleet.start()
+        await other.start()
+        await fleet.replica.step()
+        assert await fleet.given() == [(fleet.names[0], 2)]
+        assert await other.given() == [(other.names[0], 2)]
+        await fleet.run("Succeeded")
+        await other.run("Succeeded")
+
+    run(test)
+
+
+def test_override_is_kept_if_the_decision_about_it_is_not_stored(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        fleet.stuck = set(fleet.names)
+        await fleet.start()
+        await fleet.replica.step()
+        body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 99}}}
+        last = fleet.names[3]
+        await fleet.replica.commands.put(
+            fleet.cluster, last, body, Preconditions(override_rollout=True), PERSON, url=False
+        )
+        put_rollout: Any = fleet.store.put_rollout
+
+        async def be_late(*_values: Any, **_named: Any) -> Any:
+            raise Conflict("Another writer was faster.")
+
+        fleet.store.put_rollout = be_late  # type: ignore[method-assign]
+        await fleet.replica.step()
+        fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
+        await fleet.replica.step()
+        assert (await fleet.causes())[last] == "It was taken out by somebody@example.com."
+
+    run(test)

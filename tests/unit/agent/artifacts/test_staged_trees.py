@@ -90,7 +90,7 @@ def test_tree_built_ahead_with_another_pin_is_not_used(tmp_path: Path) -> None:
     assert adopt(replace(tree, artifacts=(pinned,))) is None
 
 
-def test_tree_built_ahead_is_not_used_if_the_administrator_pins_another_file(tmp_path: Path) -> None:
+def test_tree_built_ahead_is_not_used_if_another_file_is_pinned(tmp_path: Path) -> None:
     tree = build(tmp_path, "1.5.2")
     assert adopt(tree, LocalDigests(administrator={tree.artifacts[0].url: Digest("sha256", "0" * 64)})) is None
     assert not tree.staging.exists()

@@ -247,7 +247,7 @@ def test_daemon_waits_for_the_staging_job_of_its_predecessor() -> None:
     one.controller.shut_down()
 
 
-def test_staging_that_the_policy_refused_is_retried_when_the_policy_changes(life: Life) -> None:
+def test_staging_refused_by_policy_is_retried_when_it_changes(life: Life) -> None:
     assert isinstance(life.host, StagingHost)
     refused = JobResult(JobKind.STAGE, JobStatus.REFUSED, "RefusedByPolicy", "forbidden", retryable=True)
     life.host.staging_outcomes = [refused]

@@ -335,6 +335,8 @@ def test_next_wave_is_staged_before_it_begins() -> None:
     assert fleet.step() == []
     assert fleet.staged == [Stage("n0", 2), Stage("n1", 2)]  # this wave and the next one
     assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads"]
+    fleet.report("n0", not_staged="no space left")
+    assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads, which failed: no space left"]
     fleet.report("n0", staged=2)
     assert fleet.step() == ["n0"]
     fleet.succeed("n0")
@@ -385,6 +387,23 @@ def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
         NodeState.REVERSED,
     )
     assert "Could not be brought back: n0" in fleet.rollout.state.reason
+
+
+def test_person_can_try_a_failed_reversal_again() -> None:
+    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    fleet = Fleet(plan, 1)
+    fleet.step()
+    fleet.report("n0", failure="broken")
+    fleet.step()
+    fleet.report("n0", failure="disk full")
+    fleet.step()
+    assert fleet.rollout.state.phase.is_final
+    fleet.rollout.reverse("a person", fleet.now)
+    fleet.report("n0", applied=False)
+    assert fleet.step() == []  # it was given the revision before already
+    fleet.succeed("n0")
+    fleet.step()
+    assert fleet.phase is Phase.REVERSED
 
 
 def test_failed_node_that_is_down_counts_as_unavailable() -> None:

@@ -152,7 +152,11 @@ def check_budgets(fleet: Fleet, hand: set[str]) -> None:
 
 def check_soak(fleet: Fleet, before: RolloutState) -> None:
     """A wave ends only when all of its nodes were heard of after the soak time."""
-    if before.phase is Phase.SOAKING and fleet.phase in {Phase.RUNNING, Phase.GATES, Phase.SUCCEEDED}:
+    if (
+        fleet.plan.soak_seconds
+        and before.phase is Phase.SOAKING
+        and fleet.phase in {Phase.RUNNING, Phase.GATES, Phase.SUCCEEDED}
+    ):
         for node in fleet.rollout.nodes.values():
             if node.wave == before.wave and node.state is NodeState.UPDATED and not node.report.passive:
                 assert node.report.seen >= before.since + fleet.plan.soak_seconds

@@ -217,7 +217,10 @@ async def test_gate_tells_what_the_pod_waits_for() -> None:
     cluster.put(f"{PODS}/smoke-x", pod(waiting={"reason": "ImagePullBackOff", "message": "not found"}))
     progress = GateProgress()
     work = asyncio.create_task(gate(cluster).run(run_of(job_gate()), progress))
-    await asyncio.sleep(0.1)
+    for _ in range(200):
+        if progress.text:
+            break
+        await asyncio.sleep(0.05)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     assert "Node edge-1: container check: ImagePullBackOff: not found." in progress.text
