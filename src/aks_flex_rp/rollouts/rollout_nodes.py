@@ -66,8 +66,8 @@ class RolloutNodes:
         self.state = replace(self.state, **values)  # type: ignore[arg-type]
 
     def _move(self, node: RolloutNode, state: NodeState, now: float, cause: str = "") -> RolloutNode:
-        if state in {NodeState.REVERSING, NodeState.REVERSED}:
-            cause = cause or node.cause  # why it is brought back
+        if state in {NodeState.UPDATED, NodeState.REVERSING, NodeState.REVERSED}:
+            cause = cause or node.cause  # why it had failed, or is brought back
         moved = self._change(replace(node, state=state, since=now, cause=cause))
         self.busy.pop(node.name, None)
         if state.is_busy:
