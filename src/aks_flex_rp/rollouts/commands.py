@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 NODES_PER_READ = 500
 ORDER_SECONDS = 5.0  # that a request waits for its order to be carried out
+MAX_ORDERS = 20  # that wait to be carried out: more come only while no replica steps roll-outs
 ORDERS = {
     "pause": AuditAction.ROLLOUT_PAUSED,
     "resume": AuditAction.ROLLOUT_RESUMED,
@@ -102,8 +103,11 @@ class RolloutCommands:
             if found is None:
                 raise rollout_not_found(pool, name)
             _check_order(found, what, gate)
+            orders = found.state.get("orders", [])
+            if len(orders) >= MAX_ORDERS:
+                raise errors.concurrent_changes(name, "rollouts")
             order = {"what": what, "by": request.caller.name, "gate": gate}
-            state = {**found.state, "orders": [*found.state.get("orders", []), order]}
+            state = {**found.state, "orders": [*orders, order]}
             resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
             event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
             if what == "reverse":
