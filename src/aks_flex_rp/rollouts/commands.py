@@ -269,6 +269,7 @@ class RolloutCommands:
             True,
             True,
             spec,
+            {"nodes": len(nodes)},
             system=system_data(None, request.caller, now),
             created=now,
         )

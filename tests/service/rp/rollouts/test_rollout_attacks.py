@@ -233,6 +233,24 @@ def test_foreign_node_row_stops_the_roll_out(run: Run) -> None:
     run(test)
 
 
+def test_deleted_canary_does_not_start_the_next_wave(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A wave without nodes has nothing to wait for, so the next one would start without evidence."""
+
+    async def test(fleet: Fleet) -> None:
+        fleet.stuck = set(fleet.names)
+        await fleet.start()
+        await fleet.replica.step()
+        await execute(fleet, "DELETE FROM rollout_nodes WHERE pool = $1 AND wave = 0", fleet.pool)
+        fleet.replica.restart()
+        fleet.replica.clocks.advance(60)
+        for _ in range(5):
+            await fleet.replica.step()
+        assert await fleet.given() == [(fleet.names[0], 2)]
+        assert "the rows of 1 of its nodes were deleted" in caplog.text
+
+    run(test)
+
+
 def test_lease_of_another_age_does_not_stop_roll_outs(run: Run) -> None:
     async def test(fleet: Fleet) -> None:
         await fleet.start()
