@@ -372,7 +372,7 @@ class Rollout(RolloutNodes):
             self._move(node, NodeState.NOT_REVERSED, now, cause)
             return
         self._move(node, NodeState.FAILED, now, cause)
-        if self.phase.is_final:
+        if self.phase.is_final or node.cause:  # a node that has failed before is counted
             return
         self._set(failures=self.state.failures + 1)
         if self.state.failures > self.plan.max_failures:
