@@ -70,17 +70,19 @@ class ActiveRollout:
                     engine.abort(f"Aborted {by}.", now)
                 case "reverse":
                     engine.reverse(f"Reversed {by}.", now)
-                case "approve" if gate := engine.current_gate:
+                case "approve" if (gate := engine.current_gate) and gate.gate == order["gate"]:
                     engine.gate_answered(gate.wave, gate.gate, now, passed=True, message=f"Approved {by}.")
 
-    def next_stored(self, now: float) -> StoredRollout | None:
-        """Returns the roll-out as it is to be stored now, or None if nothing changed."""
+    def next_stored(self, now: float, *, is_settled: bool) -> StoredRollout | None:
+        """Returns the roll-out as it is to be stored now, or None if nothing changed. One that is not settled is
+        stepped again after a restart.
+        """
         engine, phase = self.engine, self.engine.phase
         after = replace(
             self.stored,
             phase=phase.value,
             active=not phase.is_final,
-            open=not engine.is_settled,
+            open=not is_settled,
             state=state_document(engine.state, engine.queue.limit, len(engine.nodes)),
             waits=tuple(waits_for(engine, now)),
             ended=(self.stored.ended or now) if phase.is_final else 0.0,

@@ -23,6 +23,7 @@ from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
 from aks_flex_rp.rollouts.gate_specs import check_gates
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
+from aks_flex_rp.rollouts.rollout_counts import awaited_approval
 from aks_flex_rp.rollouts.spec import parse_rollout
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
 from aks_flex_rp.rollouts.stored_state import stored_node
@@ -102,7 +103,8 @@ class RolloutCommands:
         async def write(found: StoredRollout | None) -> StoredRollout:
             if found is None:
                 raise rollout_not_found(pool, name)
-            _check_order(found, what, gate)
+            nonlocal gate
+            gate = _check_order(found, what, gate)  # a retry must not approve the gate after it
             orders = found.state.get("orders", [])
             if len(orders) >= MAX_ORDERS:
                 raise errors.concurrent_changes(name, "rollouts")
@@ -292,7 +294,8 @@ def planned_member(node: Node, wave: int, plan: RolloutPlan, planned: PlannedNod
     return RolloutNode(node.key, wave, source, NodeState.PENDING, domain=plan.domain_of(planned.labels))
 
 
-def _check_order(rollout: StoredRollout, what: str, gate: str) -> None:
+def _check_order(rollout: StoredRollout, what: str, gate: str) -> str:
+    """Returns the gate that an approval is about. Raises ArmError if the order makes no sense now."""
     phase = Phase(rollout.phase)
     allowed = {
         "pause": not phase.is_final,
@@ -304,9 +307,10 @@ def _check_order(rollout: StoredRollout, what: str, gate: str) -> None:
     if not allowed[what]:
         message = f"The roll-out '{rollout.key}' is {phase.value}, so `{what}` is not possible."
         raise ArmError(409, "RolloutStateConflict", message)
-    if what == "approve":
-        waiting = [each["gate"] for each in rollout.state.get("gates", ())[-1:] if not each["answered"]]
-        approvals = {each["name"] for each in rollout.spec.get("gates", ()) if "approval" in each}
-        if not waiting or waiting[0] not in approvals or (gate and gate != waiting[0]):
-            message = f"No gate{f' {gate!r}' if gate else ''} of the roll-out '{rollout.key}' waits for an approval."
-            raise ArmError(409, "RolloutStateConflict", message)
+    if what != "approve":
+        return ""
+    waiting = awaited_approval(rollout)
+    if not waiting or (gate and gate != waiting):
+        message = f"No gate{f' {gate!r}' if gate else ''} of the roll-out '{rollout.key}' waits for an approval."
+        raise ArmError(409, "RolloutStateConflict", message)
+    return waiting

@@ -250,7 +250,7 @@ class RolloutController:
             rollout.is_due = False
             actions = rollout.engine.step(self._clock())
             before = rollout.saved
-            if not await self._commit(rollout):
+            if not await self._commit(rollout, actions):
                 return
             if (rollout.saved.wave, rollout.saved.phase) != (before.wave, before.phase):
                 await self._add_new_nodes(rollout)
@@ -268,9 +268,11 @@ class RolloutController:
         if rollout.engine.phase in {Phase.RUNNING, Phase.SUCCEEDED}:
             await rollout.add_new_nodes(self._store, self._clock())
 
-    async def _commit(self, rollout: ActiveRollout) -> bool:
+    async def _commit(self, rollout: ActiveRollout, actions: Sequence[Action]) -> bool:
         """Stores what was decided. Returns False if another writer was faster: it is read again then."""
-        after = rollout.next_stored(self._clock())
+        # A roll-out ends for good after its nodes were given what was decided with its end.
+        is_settled = rollout.engine.is_settled and not any(isinstance(each, Apply) for each in actions)
+        after = rollout.next_stored(self._clock(), is_settled=is_settled)
         nodes = rollout.changed_nodes()
         if after is None and not nodes:
             return True
@@ -292,6 +294,8 @@ class RolloutController:
         for each in actions:
             if isinstance(each, RunGate):
                 self._actions.start_gate(rollout, each)
+        if rollout.engine.current_gate is None:
+            self._actions.end_gates(rollout.id)
 
 
 def _waits_for_heartbeats(rollout: ActiveRollout, now: float) -> bool:

@@ -43,7 +43,6 @@ class Rollout(RolloutNodes):
     def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
         """Takes the stored state, with what is known of each node now."""
         super().__init__(plan, nodes, state, now)
-        self._stages: list[Stage] = []
         if not state.since:
             self._enter_wave(0, now)
         elif not self.phase.is_final and not state.reversing:
@@ -53,30 +52,41 @@ class Rollout(RolloutNodes):
 
     def report(self, name: str, report: NodeReport, now: float) -> None:
         """Takes in what is known of a node."""
-        node = self.nodes.get(name)
-        if node is None or node.state is NodeState.GONE:
+        before = self.nodes.get(name)
+        if before is None or before.state is NodeState.GONE:
             return
-        node = self.nodes[name] = replace(node, report=report)
-        revision = self.plan.revision
+        node = self.nodes[name] = replace(before, report=report)
+        if why := self._why_gone(node):
+            self._move(node, NodeState.GONE, now, why)
+        elif self._begins_by_itself(before, node):
+            self._judge(self._move(node, NodeState.UPDATING, now), now)
+        elif node.state.is_busy:
+            if before.report.opens > node.since and not report.opens:  # its time limit counts from the opening
+                node = self._move(node, node.state, now)
+            self._judge(node, now)
+        else:
+            self._watch(node, now)
+        self._consider(self.nodes[name], now)
+
+    def _begins_by_itself(self, before: RolloutNode, node: RolloutNode) -> bool:
+        """Returns whether a person gave the node the revision, or its machine joined the cluster on it."""
+        if self.phase.is_final or node.report.passive or node.report.desired != self.plan.revision:
+            return False
+        has_joined = before.report.passive and node.state is NodeState.UPDATED
+        return node.state is NodeState.PENDING or has_joined
+
+    def _watch(self, node: RolloutNode, now: float) -> None:
+        """Takes in the health of a node that is not being updated."""
+        report = node.report
+        is_well = report.applied and report.ready
         match node.state:
-            case _ if report.gone:
-                self._move(node, NodeState.GONE, now, report.gone)
-            case NodeState.PENDING if report.desired not in {revision, node.source, 0}:
-                self._move(node, NodeState.GONE, now, f"It was given revision {report.desired} by a person.")
-            case NodeState.PENDING if report.desired == revision and not self.phase.is_final and not report.passive:
-                self._judge(self._move(node, NodeState.UPDATING, now), revision, NodeState.UPDATED, now)
-            case NodeState.UPDATING:
-                self._judge(node, revision, NodeState.UPDATED, now)
-            case NodeState.REVERSING:
-                self._judge(node, node.source, NodeState.REVERSED, now)
             case NodeState.UPDATED if self._is_watched(node) and (report.unready or report.offline):
                 what = "stopped reporting" if report.offline else "stopped being Ready"
                 self._fail(node, f"It {what} after its update.", now)
-            case NodeState.FAILED if report.desired == revision and report.applied and report.ready:
+            case NodeState.FAILED if report.desired == self.plan.revision and is_well:
                 self._move(node, NodeState.UPDATED, now)
-            case NodeState.NOT_REVERSED if report.desired == node.source and report.applied and report.ready:
+            case NodeState.NOT_REVERSED if report.desired == node.source and is_well:
                 self._move(node, NodeState.REVERSED, now)
-        self._consider(self.nodes[name], now)
 
     def refused(self, name: str, cause: str, now: float) -> None:
         """Takes in that a node cannot be given the revision."""
@@ -126,6 +136,7 @@ class Rollout(RolloutNodes):
         for node in [each for each in self.nodes.values() if again and each.state is NodeState.NOT_REVERSED]:
             self._change(replace(node, state=NodeState.FAILED))
         if again or (not self.state.reversing and self.phase is not Phase.ABORTED):
+            self._close_gate(now)
             self._unstage()
             self._set(phase=Phase.REVERSING, since=now, reason=reason, wave=0, paused=False, reversing=True)
             self._restart_queue(now)
@@ -185,9 +196,13 @@ class Rollout(RolloutNodes):
             done, busy = NodeState.UPDATED, NodeState.UPDATING
             if self.state.reversing:
                 done, busy = NodeState.REVERSED, NodeState.REVERSING
+            elif (
+                node.wave != self.state.wave and not self.phase.is_final
+            ):  # a node that was away soaks with the wave in which it is updated
+                node = self._set_wave(node, self.state.wave)
             moved, revision = self._move(node, done if node.report.passive else busy, now), self._revision_of(node)
             if moved.state.is_busy and moved.report.desired == revision:  # a person was faster
-                self._judge(moved, revision, done, now)
+                self._judge(moved, now)
             else:
                 self.nodes[name] = replace(
                     moved, report=replace(moved.report, desired=revision, applied=False, failure="")
@@ -203,8 +218,9 @@ class Rollout(RolloutNodes):
         If the roll-out was stopped meanwhile, a node that was not given the revision does not get it any more.
         """
         found = []
-        for node in [self.nodes[name] for name in self.busy]:
-            is_reversal = node.state is NodeState.REVERSING
+        passive = [node.name for node in self.nodes.values() if node.report.passive and node.state.is_done]
+        for node in [self.nodes[name] for name in [*self.busy, *passive]]:
+            is_reversal = node.state in {NodeState.REVERSING, NodeState.REVERSED}
             revision = node.source if is_reversal else self.plan.revision
             if node.report.desired == revision:
                 continue
@@ -214,42 +230,41 @@ class Rollout(RolloutNodes):
                 self._move(node, NodeState.PENDING, now)
         return found
 
-    def _is_wave_waiting(self) -> bool:
-        """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
-        return bool(self.busy) or self.waiting.holds_up or len(self.queue) > 0
-
     def _refill(self, now: float) -> bool:
-        """Moves nodes of later waves into this one if all of its nodes are away: nothing would be learnt from it."""
+        """Moves nodes of later waves into this one if none of its nodes was updated: nothing was learnt from it."""
         number = self.state.wave
         names = self.waves[number]
-        if any(self._shows_something(self.nodes[name]) for name in names):
+        if any(self._is_evidence(self.nodes[name]) for name in names):
             return False
         pending = [self.nodes[name] for wave in self.waves[number + 1 :] for name in wave]
         able = [node for node in pending if node.state is NodeState.PENDING and not node.report.is_away]
         for node in [each for each in able if not each.report.passive][: len(names)]:
-            del self.waves[node.wave][node.name]
-            self.waves[number][node.name] = None
-            self._consider(self._change(replace(node, wave=number)), now)
+            if self.state.stage_times[number] and not self.state.stage_times[node.wave]:
+                self._set_stage_time(number, now)  # they have not been asked to download
+                self._stages.append(Stage(node.name, self.plan.revision))
+            self._consider(self._set_wave(node, number), now)
         return len(self.queue) > 0 or self.waiting.holds_up
-
-    def _shows_something(self, node: RolloutNode) -> bool:
-        return not node.report.passive and node.state in {NodeState.UPDATED, NodeState.FAILED}
 
     def _complete_wave(self, now: float) -> None:
         names = self.waves[self.state.wave]
-        if any(self._shows_something(self.nodes[name]) for name in names):
+        if any(self._is_evidence(self.nodes[name]) for name in names):
             self._set(phase=Phase.SOAKING, since=now)
         elif self.state.wave + 1 < self.wave_count:
             self._enter_wave(self.state.wave + 1, now)
-        elif not self._is_without_evidence():
-            self._end(Phase.SUCCEEDED, now, "")
+        else:
+            self._finish(now)
 
-    def _is_without_evidence(self) -> bool:
-        """Returns whether there are nodes, and none of them was updated: it would not be a success."""
+    def _finish(self, now: float) -> None:
+        """Ends the last wave. It is a success if a node was updated, or if there is none that could be."""
         active = [
             node for node in self.nodes.values() if not node.report.passive and node.state is not NodeState.GONE
         ]
-        return bool(active) and not any(self._shows_something(node) for node in active)
+        if not active or any(self._is_evidence(node) for node in active):
+            self._end(Phase.SUCCEEDED, now, "")
+        elif any(node.state is NodeState.FAILED for node in active):
+            self._stop("No node could be updated.", now)
+        elif self.phase is not Phase.RUNNING:  # those that were updated are gone: it waits for the others
+            self._set(phase=Phase.RUNNING, since=now)
 
     def _complete_reversal_wave(self, now: float) -> None:
         if self.state.wave + 1 < self.wave_count:
@@ -273,37 +288,17 @@ class Rollout(RolloutNodes):
         elif wave + 1 < self.wave_count:
             self._enter_wave(wave + 1, now)
         else:
-            self._end(Phase.SUCCEEDED, now, "")
+            self._finish(now)
 
     def _enter_wave(self, number: int, now: float) -> None:
         self._set(phase=Phase.RUNNING, since=now, wave=number)
         if self.plan.stage_seconds:
-            times = list(self.state.stage_times)
             for wave in range(number, min(number + 2, self.wave_count)):
-                if not times[wave]:
-                    times[wave] = now
+                if not self.state.stage_times[wave]:
+                    self._set_stage_time(wave, now)
                     self._stages += self._stages_of(wave)
-            self._set(stage_times=tuple(times))
         for name in self.waves[number]:
             self._consider(self.nodes[name], now)
-
-    def _stages_of(self, wave: int) -> list[Stage]:
-        nodes = [self.nodes[name] for name in self.waves[wave]]
-        open_nodes = [node for node in nodes if node.state is NodeState.PENDING and not node.report.passive]
-        return [
-            Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision
-        ]
-
-    def _stage_again(self) -> None:
-        """Asks again after a restart: the process may have ended before all nodes were asked."""
-        for wave, asked in enumerate(self.state.stage_times):
-            if asked and wave >= self.state.wave:
-                self._stages += self._stages_of(wave)
-
-    def _unstage(self) -> None:
-        asked = [wave for wave, moment in enumerate(self.state.stage_times) if moment]
-        nodes = [self.nodes[name] for wave in asked for name in self.waves[wave]]
-        self._stages = [Stage(node.name, 0) for node in nodes if node.state is NodeState.PENDING]
 
     # What it waits for
 
@@ -314,32 +309,30 @@ class Rollout(RolloutNodes):
         return last if last and not last.answered and self.phase is Phase.GATES else None
 
     def unhealthy(self) -> list[str]:
-        """Returns the nodes of the wave that were not seen healthy since the soak began."""
+        """Returns the nodes of the wave that were not seen healthy after the soak time."""
         nodes = [self.nodes[name] for name in self.waves[self.state.wave]]
         updated = [node for node in nodes if node.state is NodeState.UPDATED and not node.report.passive]
-        since = self.state.since if self.plan.soak_seconds else 0.0  # without a soak, its report was enough
-        return [node.name for node in updated if not node.report.ready or node.report.seen < since]
+        # Without a soak, its report was enough.
+        end = self.state.since + self.plan.soak_seconds if self.plan.soak_seconds else 0.0
+        return [node.name for node in updated if not node.report.ready or node.report.seen < end]
 
     # Transitions
 
-    def _judge(self, node: RolloutNode, revision: int, done: NodeState, now: float) -> None:
-        report = node.report
-        if report.desired not in {revision, node.source, self.plan.revision, 0}:
-            self._move(node, NodeState.GONE, now, f"It was given revision {report.desired} by a person.")
-        elif report.desired == revision and report.failure:
+    def _judge(self, node: RolloutNode, now: float) -> None:
+        """Decides whether a node that is being updated or brought back is done."""
+        report, revision, done = node.report, self.plan.revision, NodeState.UPDATED
+        if node.state is NodeState.REVERSING:
+            revision, done = node.source, NodeState.REVERSED
+        if report.desired == revision and report.failure:
             self._fail(node, report.failure, now)
         elif report.desired == revision and (report.passive or (report.applied and report.ready)):
             self._move(node, done, now)
-
-    def _is_watched(self, node: RolloutNode) -> bool:
-        """Returns whether the node is in the wave whose health decides."""
-        return not self.phase.is_final and not self.state.reversing and node.wave == self.state.wave
 
     def _check_time(self, now: float) -> None:
         limit = self.plan.node_seconds
         while (name := next(iter(self.busy), None)) and now >= self.node_deadline(name):
             node = self.nodes[name]
-            if node.report.opens > now:  # its window closed before it began
+            if node.report.opens > node.since:  # its window was closed: it has the whole time after it opens
                 self._move(node, node.state, now)
                 continue
             silent = "It stopped reporting during its update."
@@ -368,14 +361,14 @@ class Rollout(RolloutNodes):
         return next(each for each in self.plan.gates if each.name == gate)
 
     def _fail(self, node: RolloutNode, cause: str, now: float) -> None:
-        if self.state.reversing:
-            self._move(node, NodeState.NOT_REVERSED, now, cause)
-            return
-        self._move(node, NodeState.FAILED, now, cause)
-        if self.phase.is_final or node.cause:  # a node that has failed before is counted
+        """Takes in a failure. A node that fails after others made the roll-out reverse is brought back with them."""
+        was_reversing, has_failed = node.state is NodeState.REVERSING, bool(node.cause)
+        self._move(node, NodeState.NOT_REVERSED if was_reversing else NodeState.FAILED, now, cause)
+        self._consider(self.nodes[node.name], now)
+        if was_reversing or has_failed or self.phase.is_final:  # a node that has failed before is counted
             return
         self._set(failures=self.state.failures + 1)
-        if self.state.failures > self.plan.max_failures:
+        if self.state.failures > self.plan.max_failures and not self.state.reversing:
             self._stop(f"{node.name}: {cause}", now)
 
     def _stop(self, reason: str, now: float, by_gate: PlannedGate | None = None) -> None:
@@ -388,9 +381,15 @@ class Rollout(RolloutNodes):
             self._end(Phase.HALTED, now, reason)
 
     def _end(self, phase: Phase, now: float, reason: str) -> None:
+        self._close_gate(now)
         self._unstage()
         self._set(phase=phase, since=now, reason=reason)
         self._restart_queue(now)
+
+    def _close_gate(self, now: float) -> None:
+        if gate := self.current_gate:
+            closed = replace(gate, answered=now, message="The roll-out ended before it answered.")
+            self._set(gates=(*self.state.gates[:-1], closed))
 
 
 def _some(names: list[str]) -> str:

@@ -57,6 +57,7 @@ class RolloutActions:
         self._commands, self._gates = commands, gates
         self._context, self._store = commands.context, commands.context.store
         self._running: dict[tuple[RolloutId, int, str], asyncio.Task[None]] = {}
+        self._ended: set[tuple[RolloutId, int, str]] = set()  # gates whose answer nothing waits for
         self._answers: list[Answer] = []
 
     def last_seen(self, cluster: str, node: str) -> float:
@@ -209,14 +210,18 @@ class RolloutActions:
         self._running[key] = asyncio.create_task(self._run_gate(rollout.id, action, run))
 
     async def _run_gate(self, rollout: RolloutId, action: RunGate, run: GateRun) -> None:
+        key = (rollout, action.wave, action.gate)
         try:
             answer = await self._gates.run(run)
-            passed, message = answer.passed, answer.message
+            self._answers.append(Answer(*key, answer.passed, answer.message))
+        except asyncio.CancelledError:
+            if key not in self._ended:
+                raise
         except Exception as error:
             log.exception("The gate %s of the roll-out %s failed.", action.gate, run.rollout)
-            passed, message = False, f"The gate could not be run: {error!r}"
-        self._answers.append(Answer(rollout, action.wave, action.gate, passed, message))
-        self._running.pop((rollout, action.wave, action.gate), None)
+            self._answers.append(Answer(*key, passed=False, message=f"The gate could not be run: {error!r}"))
+        self._running.pop(key, None)
+        self._ended.discard(key)
         try:
             await self._gates.clean_up(run)
         except Exception:
@@ -226,11 +231,18 @@ class RolloutActions:
         answers, self._answers = self._answers, []
         return answers
 
+    def end_gates(self, rollout: RolloutId) -> None:
+        """Ends the gates of a roll-out that was stopped, and removes what they created."""
+        for key in [each for each in self._running if each[0] == rollout]:
+            self._ended.add(key)
+            self._running[key].cancel()
+
     def cancel_gates(self) -> None:
         """Ends all gates without an answer: another replica runs them."""
         for task in self._running.values():
             task.cancel()
         self._running.clear()
+        self._ended.clear()
         self._answers.clear()
 
     def stop(self) -> None:

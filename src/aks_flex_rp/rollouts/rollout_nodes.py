@@ -1,4 +1,6 @@
-"""The nodes of a roll-out: which are updated now, which may begin, and what the others wait for. No I/O."""
+"""The nodes of a roll-out: which are updated now, which download ahead, which may begin, and what the others wait
+for. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.start_queue import StartQueue
-from aks_flex_rp.rollouts.states import NodeState, Phase
+from aks_flex_rp.rollouts.states import NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waiting_nodes import WaitingNodes
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ class RolloutNodes:
     def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
         self.plan = plan
         self.nodes = {node.name: node for node in nodes}
-        self.wave_count = max((node.wave for node in self.nodes.values()), default=0) + 1
+        # A wave whose nodes were all moved into an earlier one still counts.
+        self.wave_count = max(max((node.wave for node in self.nodes.values()), default=0) + 1, len(state.stage_times))
         self.state = state if state.since else replace(state, since=now, stage_times=(0.0,) * self.wave_count)
         self.waves: list[dict[str, None]] = [{} for _ in range(self.wave_count)]
         for node in self.nodes.values():
@@ -32,6 +35,7 @@ class RolloutNodes:
         busy = sorted((node for node in self.nodes.values() if node.state.is_busy), key=lambda node: node.since)
         self.busy = {node.name: None for node in busy}  # the one that began first is the first
         self._changed: set[str] = set()
+        self._stages: list[Stage] = []  # that the next step returns
         self.returned = 0.0  # when roll-outs were stepped again, after no replica did
         self._restart_queue(now)
 
@@ -89,8 +93,38 @@ class RolloutNodes:
         self._changed.add(node.name)
         return node
 
+    def _set_wave(self, node: RolloutNode, number: int) -> RolloutNode:
+        del self.waves[node.wave][node.name]
+        self.waves[number][node.name] = None
+        return self._change(replace(node, wave=number))
+
+    def _is_wave_waiting(self) -> bool:
+        """Returns whether nodes of the wave are busy, or can still begin. Those that are away do not hold it up."""
+        return bool(self.busy) or self.waiting.holds_up or len(self.queue) > 0
+
+    def _is_evidence(self, node: RolloutNode) -> bool:
+        """Returns whether the node shows that the revision works."""
+        return not node.report.passive and node.state is NodeState.UPDATED
+
+    def _is_watched(self, node: RolloutNode) -> bool:
+        """Returns whether the node is in the wave whose health decides."""
+        return not self.phase.is_final and not self.state.reversing and node.wave == self.state.wave
+
+    def _why_gone(self, node: RolloutNode) -> str:
+        """Returns why the node no longer belongs to the roll-out; empty if it does."""
+        report, state = node.report, node.state
+        kept = {self.plan.revision, 0} if state is NodeState.UPDATED else {self.plan.revision, node.source, 0}
+        is_ended = self.phase.is_final or self.state.reversing or report.passive
+        is_decided = state in {NodeState.UPDATED, NodeState.FAILED} and not is_ended
+        if report.gone or report.desired in kept or not (state is NodeState.PENDING or state.is_busy or is_decided):
+            return report.gone
+        return f"It was given revision {report.desired} by a person."
+
     def _count(self, node: RolloutNode) -> None:
-        """Counts the node as unavailable while it is updated, and after a failure until it is Ready."""
+        """Counts the node as unavailable while it is updated, and after a failure until it is Ready.
+
+        A failed node that is offline is not counted: it may never return, and the roll-out would never end.
+        """
         down = node.state is NodeState.FAILED and not node.report.ready and not node.report.offline
         if node.state.is_busy or (down and not self.state.reversing):
             self.queue.occupy(node.name, node.domain)
@@ -129,3 +163,27 @@ class RolloutNodes:
         self.waiting = WaitingNodes()
         for name in self.nodes:
             self._consider(self.nodes[name], now)
+
+    # Downloads ahead
+
+    def _set_stage_time(self, wave: int, now: float) -> None:
+        times = self.state.stage_times
+        self._set(stage_times=(*times[:wave], now, *times[wave + 1 :]))
+
+    def _stages_of(self, wave: int) -> list[Stage]:
+        nodes = [self.nodes[name] for name in self.waves[wave]]
+        open_nodes = [node for node in nodes if node.state is NodeState.PENDING and not node.report.passive]
+        return [
+            Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision
+        ]
+
+    def _stage_again(self) -> None:
+        """Asks again after a restart: the process may have ended before all nodes were asked."""
+        for wave, asked in enumerate(self.state.stage_times):
+            if asked and wave >= self.state.wave:
+                self._stages += self._stages_of(wave)
+
+    def _unstage(self) -> None:
+        asked = [wave for wave, moment in enumerate(self.state.stage_times) if moment]
+        nodes = [self.nodes[name] for wave in asked for name in self.waves[wave]]
+        self._stages = [Stage(node.name, 0) for node in nodes if node.state is NodeState.PENDING]

@@ -40,6 +40,10 @@ class NodeState(StoredEnum):
         return self in {NodeState.UPDATING, NodeState.REVERSING}
 
     @property
+    def is_done(self) -> bool:
+        return self in {NodeState.UPDATED, NodeState.REVERSED}
+
+    @property
     def is_touched(self) -> bool:
         return self in {NodeState.UPDATING, NodeState.UPDATED, NodeState.FAILED}
 

@@ -56,6 +56,7 @@ class Gates:
 
     answers: dict[str, GateAnswer] = field(default_factory=dict)
     runs: list[GateRun] = field(default_factory=list)
+    cleaned: list[GateRun] = field(default_factory=list)
 
     async def run(self, run: GateRun) -> GateAnswer:
         self.runs.append(run)
@@ -63,8 +64,8 @@ class Gates:
             await asyncio.sleep(0.001)
         return self.answers[run.gate.name]
 
-    async def clean_up(self, run: GateRun) -> None:  # noqa: ARG002 - of a GateRunner
-        return
+    async def clean_up(self, run: GateRun) -> None:
+        self.cleaned.append(run)
 
     async def check(self, cluster: str, gates: object) -> list[Any]:  # noqa: ARG002 - of a GateRunner
         return []
@@ -199,7 +200,8 @@ class Fleet:
             status["stagedPoolRevision"] = node.pool.next.revision
         known = {key: value for key, value in node.status.items() if key in status}
         rollout = await self.stored()
-        is_waited_for = rollout.phase == "Soaking" and node.last_seen < rollout.state["since"]
+        soaked = rollout.state.get("since", 0.0) + rollout.spec.get("soakSeconds", 0)
+        is_waited_for = rollout.phase == "Soaking" and node.last_seen < soaked
         if known != status or is_waited_for:
             merged = {**node.status, **status}
             if "failedConfigVersion" not in status:

@@ -305,6 +305,25 @@ def test_gate_that_never_answers_ends_in_time(run: Run) -> None:
     run(test)
 
 
+def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        gates = fleet.replica.gates
+        await fleet.start(
+            gates=[{"name": "load", "timeoutSeconds": 3600, "job": {"namespace": "x", "template": POD}}]
+        )
+        await fleet.run("Gates")
+        while not gates.runs:
+            await fleet.replica.step()
+        await fleet.order("abort")
+        for _ in range(3):
+            await fleet.replica.step()
+        assert [each.id for each in gates.cleaned] == [gates.runs[0].id]
+        [shown] = (await fleet.shown())["gateResults"]
+        assert (shown["state"], shown["message"]) == ("Failed", "The roll-out ended before it answered.")
+
+    run(test)
+
+
 def test_gate_that_flaps_between_waves_stops_the_next(run: Run) -> None:
     async def test(fleet: Fleet) -> None:
         gates = fleet.replica.gates

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from aks_flex_rp.rollouts.engine import Rollout
 from aks_flex_rp.rollouts.plan import (
-    FailureDomain,
     OnFailure,
     PlannedGate,
     PlannedNode,
@@ -19,87 +14,12 @@ from aks_flex_rp.rollouts.plan import (
     Share,
     plan_waves,
 )
-from aks_flex_rp.rollouts.states import Apply, NodeReport, NodeState, Phase, RolloutNode, RolloutState, RunGate, Stage
+from aks_flex_rp.rollouts.states import NodeReport, NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for, wakes_at
+from tests.unit.rp.rollouts.engine_fleet import Fleet
 
 WAVES = (Share(1), Share(percent=50), Share(percent=100))
 PLAN = RolloutPlan(2, WAVES, soak_seconds=60.0, node_seconds=300.0, stage_seconds=0.0, on_failure=OnFailure.HALT)
-
-
-@dataclass
-class Fleet:
-    """Carries out what a roll-out decides, and answers for its nodes."""
-
-    plan: RolloutPlan
-    size: int
-    labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    now: float = 1000.0
-    applied: list[Apply] = field(default_factory=list)
-    gates: list[RunGate] = field(default_factory=list)
-    staged: list[Stage] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        nodes = [PlannedNode(name, self.labels.get(name, {})) for name in self.names]
-        domains = {node.name: self.plan.domain_of(node.labels) for node in nodes}
-        waves = plan_waves(self.plan, nodes)
-        members = [
-            RolloutNode(name, number, 1, domain=domains[name], report=NodeReport(desired=1, seen=self.now))
-            for number, wave in enumerate(waves)
-            for name in wave
-        ]
-        self.rollout = Rollout(self.plan, members, RolloutState(), self.now)
-
-    @property
-    def names(self) -> list[str]:
-        return [f"n{number}" for number in range(self.size)]
-
-    @property
-    def phase(self) -> Phase:
-        return self.rollout.phase
-
-    @property
-    def revisions(self) -> dict[str, int]:
-        return dict.fromkeys(self.names, 1) | {each.node: each.revision for each in self.applied}
-
-    def step(self) -> list[str]:
-        """Returns the names of the nodes that begin."""
-        actions = self.rollout.step(self.now)
-        begun = [each for each in actions if isinstance(each, Apply)]
-        self.applied += begun
-        self.gates += [each for each in actions if isinstance(each, RunGate)]
-        self.staged += [each for each in actions if isinstance(each, Stage)]
-        return [each.node for each in begun]
-
-    def report(self, name: str, **values: Any) -> None:
-        known: dict[str, Any] = {"desired": self.revisions[name], "seen": self.now}
-        self.rollout.report(name, NodeReport(**{**known, **values}), self.now)
-
-    def succeed(self, *names: str) -> None:
-        for name in names:
-            self.report(name)
-
-    def restart(self) -> None:
-        """Loads the roll-out from what is stored, as another replica does."""
-        old = self.rollout
-        nodes = [replace(node, report=replace(node.report)) for node in old.nodes.values()]
-        self.rollout = Rollout(self.plan, nodes, old.state, self.now)
-
-    def run(self, rounds: int = 200) -> None:
-        """Lets all nodes succeed until the roll-out ends."""
-        for _ in range(rounds):
-            self.step()
-            if self.phase.is_final:
-                return
-            if gate := self.rollout.current_gate:
-                self.rollout.gate_answered(gate.wave, gate.gate, self.now, passed=True)
-            for name in self.names:
-                node = self.rollout.nodes[name]
-                if (
-                    node.state in {NodeState.UPDATING, NodeState.REVERSING, NodeState.UPDATED}
-                    and not node.report.gone
-                ):
-                    self.succeed(name)
-            self.now += 60.0
 
 
 def state(fleet: Fleet, name: str) -> NodeState:
@@ -127,7 +47,7 @@ def test_wave_needs_a_fresh_report_after_its_soak() -> None:
     fleet.succeed("n0")
     fleet.step()
     fleet.now += 60
-    fleet.rollout.report("n0", NodeReport(desired=2, seen=999.0), fleet.now)
+    fleet.rollout.report("n0", NodeReport(desired=2, seen=fleet.now - 1), fleet.now)  # it may be dead since
     assert fleet.step() == []
     assert waits_for(fleet.rollout, fleet.now) == ["n0: a report that it is healthy"]
     fleet.now += 300
@@ -222,6 +142,125 @@ def test_no_success_without_a_single_update() -> None:
     assert fleet.step() == ["n1"]
 
 
+def test_nodes_that_fail_together_are_all_brought_back() -> None:
+    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    fleet = Fleet(plan, 3)
+    fleet.step()
+    fleet.report("n0", failure="broken")
+    fleet.report("n1", failure="broken")
+    fleet.report("n2", offline=True, applied=False)
+    fleet.step()
+    assert (state(fleet, "n1"), fleet.rollout.state.failures) == (NodeState.REVERSING, 2)
+    fleet.succeed("n0", "n1")
+    fleet.now += 300
+    fleet.step()
+    assert fleet.phase is Phase.REVERSED
+    fleet.report("n2", applied=False)  # it returns with the revision that failed
+    assert fleet.step() == ["n2"]
+    fleet.succeed("n2")
+    assert (set(fleet.revisions.values()), fleet.rollout.is_settled) == ({1}, True)
+
+
+def test_wave_whose_nodes_all_failed_gets_others() -> None:
+    fleet = Fleet(replace(PLAN, max_failures=1), 6)
+    fleet.step()
+    fleet.report("n0", failure="broken")
+    assert fleet.step() == ["n1"]
+    assert (fleet.rollout.state.wave, fleet.rollout.nodes["n1"].wave) == (0, 0)
+
+
+def test_no_success_if_every_node_failed_within_the_limit() -> None:
+    fleet = Fleet(replace(PLAN, max_failures=2), 2)
+    for name in fleet.names:
+        assert fleet.step() == [name]
+        fleet.report(name, failure="broken")
+    fleet.step()
+    assert (fleet.phase, fleet.rollout.state.reason) == (Phase.HALTED, "No node could be updated.")
+
+
+def test_no_success_if_the_only_updated_node_is_deleted() -> None:
+    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),)), 2)
+    fleet.report("n1", offline=True)
+    fleet.step()
+    fleet.succeed("n0")
+    fleet.step()
+    fleet.report("n0", gone="It was deleted.")
+    fleet.now += 60
+    fleet.step()
+    assert (fleet.phase, waits_for(fleet.rollout, fleet.now)) == (Phase.RUNNING, ["n1: it is offline"])
+
+
+def test_restart_after_a_wave_lost_all_its_nodes_to_an_earlier_one() -> None:
+    fleet = Fleet(replace(PLAN, stage_seconds=100.0, waves=(Share(1), Share(percent=100))), 2)
+    fleet.report("n0", offline=True)
+    fleet.step()
+    fleet.report("n1", offline=True)
+    fleet.step()
+    fleet.restart()
+    assert fleet.step() == []
+    assert waits_for(fleet.rollout, fleet.now) == ["n0: it is offline", "n1: it is offline"]
+
+
+def test_node_that_fills_a_wave_is_asked_to_download() -> None:
+    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 6)
+    for name in ("n0", "n1", "n2"):  # this wave and the next one
+        fleet.report(name, offline=True)
+    fleet.now += 90
+    assert fleet.step() == []
+    assert Stage("n3", 2) in fleet.staged
+    fleet.now += 90
+    assert fleet.step() == []  # its time for downloads began when it was asked
+    fleet.report("n3", staged=2)
+    assert fleet.step() == ["n3"]
+
+
+def test_node_that_returns_soaks_with_the_wave_that_runs() -> None:
+    fleet = Fleet(replace(PLAN, waves=(Share(2), Share(percent=100)), max_unavailable=Share(9)), 4)
+    fleet.report("n1", offline=True)
+    fleet.step()
+    fleet.succeed("n0")
+    fleet.step()
+    fleet.now += 60
+    fleet.succeed("n0")
+    fleet.report("n1")
+    assert sorted(fleet.step()) == ["n1", "n2", "n3"]
+    fleet.succeed("n1", "n2", "n3")
+    fleet.step()
+    fleet.report("n1", ready=False, unready=True)
+    assert (fleet.phase, state(fleet, "n1")) == (Phase.HALTED, NodeState.FAILED)
+
+
+def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
+    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
+    fleet.report("n1", passive=True)
+    fleet.step()
+    fleet.succeed("n0")
+    fleet.step()
+    fleet.report("n1", ready=False, unready=True)
+    assert (fleet.phase, state(fleet, "n1")) == (Phase.SOAKING, NodeState.UPDATING)
+    fleet.now += 300
+    fleet.step()
+    assert fleet.rollout.state.reason == "n1: It was not done after 300 s."
+
+
+def test_gate_that_runs_when_a_node_fails_is_closed() -> None:
+    fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(PlannedGate("job", 60.0),)), 1)
+    fleet.step()
+    fleet.succeed("n0")
+    fleet.step()
+    fleet.report("n0", ready=False, unready=True)
+    [gate] = fleet.rollout.state.gates
+    assert (fleet.phase, gate.passed, gate.answered) == (Phase.HALTED, False, fleet.now)
+    assert gate.message == "The roll-out ended before it answered."
+
+
+def test_node_without_a_machine_is_given_the_revision_after_a_crash() -> None:
+    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
+    fleet.report("n1", passive=True)
+    fleet.crash()
+    assert fleet.revisions == {"n0": 2, "n1": 2}
+
+
 def test_windows_are_waited_for() -> None:
     fleet = Fleet(PLAN, 1)
     fleet.report("n0", opens=1500.0)
@@ -239,6 +278,19 @@ def test_window_that_closes_before_the_node_began_is_no_failure() -> None:
     fleet.report("n0", applied=False, opens=90000.0)
     fleet.now += 300
     assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
+
+
+def test_time_limit_of_a_node_counts_from_the_opening_of_its_window() -> None:
+    fleet = Fleet(PLAN, 1)
+    fleet.step()
+    fleet.report("n0", applied=False, opens=fleet.now + 290)
+    fleet.now += 290
+    fleet.report("n0", applied=False)  # it begins
+    fleet.now += 299
+    assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
+    fleet.now += 1
+    fleet.step()
+    assert fleet.phase is Phase.HALTED
 
 
 def test_gates_run_in_order_and_failure_stops() -> None:
@@ -371,6 +423,9 @@ def test_person_who_gives_a_node_another_revision_takes_it_out() -> None:
     assert state(fleet, "n0") is NodeState.GONE
     fleet.report("n1", desired=2, applied=False)
     assert state(fleet, "n1") is NodeState.UPDATING
+    fleet.report("n1", desired=2)
+    fleet.report("n1", desired=1)  # back, by hand: it says nothing about the revision any more
+    assert state(fleet, "n1") is NodeState.GONE
 
 
 def test_clock_that_was_set_changes_no_wait() -> None:
@@ -384,7 +439,7 @@ def test_clock_that_was_set_changes_no_wait() -> None:
 def test_new_node_joins_the_last_wave() -> None:
     fleet = Fleet(PLAN, 3)
     fleet.size = 4
-    fleet.rollout.add(RolloutNode("n3", 0, 1, report=NodeReport(desired=1, seen=fleet.now)), fleet.now)
+    fleet.add("n3")
     fleet.run()
     assert fleet.revisions["n3"] == 2
 
@@ -401,114 +456,3 @@ def test_canaries_come_first_and_offline_nodes_last() -> None:
     plan = replace(PLAN, canary={"tier": "canary"})
     nodes = [PlannedNode("a"), PlannedNode("b", {"tier": "canary"}), PlannedNode("c", late=True), PlannedNode("d")]
     assert plan_waves(plan, nodes) == [["b"], ["a"], ["d", "c"]]
-
-
-HAPPENINGS = (
-    *(
-        "succeed",
-        "fail",
-        "offline",
-        "online",
-        "not ready",
-        "unknown",
-        "gone",
-        "window",
-        "paused",
-        "staged",
-        "by hand",
-    ),
-    *("nothing", "restart", "pause", "resume", "abort", "reverse", "clock", "gate fails", "gate passes", "new node"),
-)
-reports = st.sampled_from(HAPPENINGS)
-plans = st.builds(
-    RolloutPlan,
-    st.just(2),
-    st.sampled_from(
-        [(Share(1), Share(percent=100)), (Share(percent=100),), (Share(2), Share(3), Share(percent=100))]
-    ),
-    max_unavailable=st.sampled_from([Share(1), Share(3), Share(percent=50)]),
-    domain=st.sampled_from([None, FailureDomain("site"), FailureDomain("site", Share(percent=50))]),
-    soak_seconds=st.sampled_from([0.0, 60.0]),
-    max_failures=st.integers(0, 2),
-    on_failure=st.sampled_from(list(OnFailure)),
-    node_seconds=st.just(300.0),
-    stage_seconds=st.sampled_from([0.0, 100.0]),
-    gates=st.sampled_from([(), (PlannedGate("job", 60.0), PlannedGate("person", 600.0, needs_approval=True))]),
-)
-events = st.lists(st.tuples(st.integers(0, 7), reports, st.floats(0, 200)), max_size=60)
-STOPPED = {Phase.HALTED, Phase.REVERSING, Phase.REVERSED, Phase.ABORTED}
-
-
-@settings(max_examples=400, deadline=None)
-@given(plans, events)
-def test_budgets_hold_and_every_roll_out_ends_or_says_why(plan: RolloutPlan, history: list[Any]) -> None:
-    labels = {f"n{number}": {"site": str(number % 2)} for number in range(8)}
-    fleet = Fleet(plan, 8, labels)
-    hand: set[str] = set()  # nodes that a person gave the revision, beyond the budget
-    for number, what, seconds in history:
-        was_stopped = fleet.phase in STOPPED
-        before = len(fleet.applied)
-        fleet.step()
-        assert not was_stopped or all(each.revision == 1 for each in fleet.applied[before:])
-        check_budgets(fleet, hand)
-        happen(fleet, f"n{number}", what, hand)
-        fleet.now += seconds
-    fleet.step()
-    assert fleet.phase.is_final or waits_for(fleet.rollout, fleet.now)
-    fleet.rollout.set_paused(False)
-    for name in fleet.names:  # the fleet recovers: the roll-out ends
-        if name in fleet.rollout.nodes and not fleet.rollout.nodes[name].report.gone:
-            fleet.succeed(name)
-    fleet.run()
-    assert fleet.phase.is_final, waits_for(fleet.rollout, fleet.now)
-
-
-def happen(fleet: Fleet, name: str, what: str, hand: set[str]) -> None:
-    rollout = fleet.rollout
-    known: dict[str, dict[str, Any]] = {
-        "succeed": {},
-        "fail": {"failure": "broken", "applied": False},
-        "offline": {"offline": True},
-        "online": {"applied": rollout.nodes[name].report.applied},
-        "not ready": {"ready": False, "unready": True},
-        "unknown": {"ready": False},
-        "gone": {"gone": "It was deleted."},
-        "window": {"opens": fleet.now + 100, "applied": False},
-        "paused": {"paused": True, "applied": False},
-        "staged": {"staged": 2},
-    }
-    if what in known:
-        fleet.report(name, **known[what])
-    elif what == "by hand" and not rollout.state.reversing:
-        fleet.applied.append(Apply(name, 2))
-        hand.add(name)
-        fleet.report(name, applied=False)
-    elif what == "restart":
-        fleet.restart()
-    elif what in {"pause", "resume"}:
-        rollout.set_paused(what == "pause")
-    elif what == "abort":
-        rollout.abort("a person", fleet.now)
-    elif what == "reverse":
-        rollout.reverse("a person", fleet.now)
-    elif what == "clock":
-        fleet.now += 5000.0
-        rollout.shift(5000.0, fleet.now)
-    elif what in {"gate fails", "gate passes"} and (gate := rollout.current_gate):
-        rollout.gate_answered(gate.wave, gate.gate, fleet.now, passed=what == "gate passes")
-    elif what == "new node" and fleet.size == 8:
-        fleet.size = 9
-        rollout.add(RolloutNode("n8", 0, 1, report=NodeReport(desired=1)), fleet.now)
-
-
-def check_budgets(fleet: Fleet, hand: set[str]) -> None:
-    plan, nodes = fleet.plan, fleet.rollout.nodes.values()
-    busy = [node for node in nodes if node.state.is_busy and node.name not in hand]
-    assert len(busy) <= plan.max_unavailable.of(len(nodes))
-    if plan.domain:
-        for domain in {node.domain for node in busy}:
-            members = sum(node.domain == domain for node in nodes)
-            same = sum(node.domain == domain for node in busy)
-            assert same <= plan.domain.max_unavailable.of(members)
-    updating = {node.wave for node in nodes if node.state is NodeState.UPDATING and node.name not in hand}
-    assert fleet.rollout.state.reversing or all(wave <= fleet.rollout.state.wave for wave in updating)
