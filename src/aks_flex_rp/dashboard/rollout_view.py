@@ -25,7 +25,7 @@ BAR_ORDER = (
     *(NodeState.FAILED, NodeState.NOT_REVERSED, NodeState.PENDING, NodeState.GONE),
 )
 UNFINISHED = frozenset({NodeState.PENDING.value, NodeState.UPDATING.value, NodeState.REVERSING.value})
-REVERSIBLE = frozenset({Phase.RUNNING, Phase.SOAKING, Phase.GATES, Phase.HALTED})
+REVERSIBLE = frozenset({Phase.RUNNING, Phase.SOAKING, Phase.GATES})
 FILTERS = ("wave", "state", "after")
 
 
@@ -146,7 +146,7 @@ def buttons(rollout: StoredRollout, *, is_newest: bool) -> list[RolloutButton]:
     if not phase.is_final:
         paused = is_paused(rollout)
         found.append(RolloutButton("resume" if paused else "pause", "Resume" if paused else "Pause", "quiet"))
-    if phase in REVERSIBLE or (phase is Phase.SUCCEEDED and is_newest):
+    if phase in REVERSIBLE or (phase in {Phase.HALTED, Phase.SUCCEEDED} and is_newest):
         found.append(RolloutButton("reverse", "Reverse", "quiet", confirm=True))
     if not phase.is_final:
         found.append(RolloutButton("abort", "Abort", "quiet", confirm=True))

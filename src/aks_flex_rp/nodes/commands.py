@@ -139,7 +139,7 @@ class NodeCommands:
             desired = self._validate(cluster, name, body, node, preconditions, template)
             await WriteChecks(self.context).check(cluster, name, desired, node, request)
             if not preconditions.override_rollout:
-                await RolloutGuard(self.context.store).check_node(name, desired, node)
+                await RolloutGuard(self.context.store).check_node(cluster.id.key, name, desired, node)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             look, conflict = url or conflict, True

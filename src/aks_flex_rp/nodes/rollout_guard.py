@@ -90,20 +90,19 @@ class RolloutGuard:
             raise rollout_active(pool.key, active.key)
         await self._check_budget(active, len(names))
 
-    async def check_node(self, name: str, desired: DesiredNode, before: Node | None) -> None:
+    async def check_node(self, cluster: str, name: str, desired: DesiredNode, before: Node | None) -> None:
         """Raises ArmError if a write of a node would give it barred values, or exceed the budget of a roll-out."""
         if desired.membership is None:
             return
         effective, earlier = desired.membership.effective, before.effective if before else {}
-        cluster = before.cluster if before else ""
-        pool = await self.store.pool(cluster, desired.membership.name) if before else None
-        if pool is None or effective == earlier or before is None:
+        pool = await self.store.pool(cluster, desired.membership.name)
+        if pool is None or effective == earlier:
             return
         bars = await self.bars(pool)
         bar = find_bar(bars, effective)
-        if bar and bar != find_bar(bars, earlier):
+        if bar and (before is None or bar != find_bar(bars, earlier)):
             raise revision_barred(pool.key, bar, name)
-        if before.join.is_joined and before.is_monitored:
+        if before and before.join.is_joined and before.is_monitored:
             active = await self.store.active_rollout(pool.cluster, pool.key)
             if active:
                 await self._check_budget(active, 1)

@@ -12,9 +12,12 @@ from aks_flex_rp.rollouts.spec import RolloutProperties
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
 from aks_flex_rp.rollouts.stored_state import node_of, state_document, state_of, stored_node
 from aks_flex_rp.rollouts.waits import waits_for
+from aks_flex_rp.store.model import RecordRefused
 from aks_flex_rp.store.rollout_model import Heartbeat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aks_flex_rp.rollouts.states import NodeReport, RolloutState, Stage
     from aks_flex_rp.store.protocol import Store
     from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
@@ -38,7 +41,7 @@ class ActiveRollout:
         plan = spec.plan(int(stored.spec["revision"]))
         reports = await read_reports(store, stored, now)
         gone = node_report(None, stored.pool, Heartbeat(), now)
-        nodes = [node_of(each, reports.get(each.node, gone)) for each in await store.rollout_nodes(stored)]
+        nodes = [node_of(each, reports.get(each.node, gone)) for each in await read_nodes(store, stored)]
         state = state_of(stored.state)
         engine = Rollout(plan, nodes, state, now)
         found = cls(stored, spec, engine, state)
@@ -80,7 +83,7 @@ class ActiveRollout:
             phase=phase.value,
             active=not phase.is_final,
             open=not is_settled,
-            state=state_document(engine.state, engine.queue.limit),
+            state=state_document(engine.state, engine.queue.limit, len(engine.nodes)),
             waits=tuple(waits_for(engine, now)),
             ended=(self.stored.ended or now) if phase.is_final else 0.0,
         )
@@ -122,6 +125,19 @@ class ActiveRollout:
         if self.engine.phase is Phase.SUCCEEDED:
             return self.engine.plan.revision
         return self.usual_source if self.engine.state.reversing else 0
+
+
+async def read_nodes(store: Store, stored: StoredRollout) -> Sequence[StoredRolloutNode]:
+    """Returns the nodes of a roll-out. Raises RecordRefused if one is missing: a wave without its nodes would count
+    as complete.
+    """
+    found = await store.rollout_nodes(stored)
+    missing = int(stored.state.get("nodes", 0)) - len(found)
+    if missing > 0 and await store.rollout(stored.cluster, stored.pool, stored.key):
+        raise RecordRefused(
+            f"roll-out {stored.pool}/{stored.key}", f"the rows of {missing} of its nodes were deleted"
+        )
+    return found
 
 
 async def read_reports(store: Store, stored: StoredRollout, now: float) -> dict[str, NodeReport]:

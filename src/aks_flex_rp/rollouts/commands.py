@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 NODES_PER_READ = 500
 ORDER_SECONDS = 5.0  # that a request waits for its order to be carried out
+MAX_ORDERS = 20  # that wait to be carried out: more come only while no replica steps roll-outs
 ORDERS = {
     "pause": AuditAction.ROLLOUT_PAUSED,
     "resume": AuditAction.ROLLOUT_RESUMED,
@@ -104,12 +105,15 @@ class RolloutCommands:
                 raise rollout_not_found(pool, name)
             nonlocal gate
             gate = _check_order(found, what, gate)  # a retry must not approve the gate after it
+            orders = found.state.get("orders", [])
+            if len(orders) >= MAX_ORDERS:
+                raise errors.concurrent_changes(name, "rollouts")
             order = {"what": what, "by": request.caller.name, "gate": gate}
-            state = {**found.state, "orders": [*found.state.get("orders", []), order]}
+            state = {**found.state, "orders": [*orders, order]}
             resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
             event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
-            if what == "reverse" and not found.active and (active := await store.active_rollout(key, pool)):
-                raise rollout_active(pool, active.key)
+            if what == "reverse":
+                await self._check_reversal(found, request)
             ordered = replace(found, state=state, open=True, active=found.active or what == "reverse")
             return await store.put_rollout(ordered, events=[event])
 
@@ -120,6 +124,25 @@ class RolloutCommands:
             await self.sleep(0.1)
             ordered = await store.rollout(key, pool, name) or ordered
         return ordered
+
+    async def _check_reversal(self, rollout: StoredRollout, request: RequestContext) -> None:
+        """Raises ArmError if the nodes cannot be brought back now, or not by this caller: to reverse is to apply
+        earlier revisions.
+        """
+        store = self.context.store
+        if not rollout.active:
+            if active := await store.active_rollout(rollout.cluster, rollout.pool):
+                raise rollout_active(rollout.pool, active.key)
+            newest = (await store.rollouts(rollout.cluster, rollout.pool, limit=1))[0]
+            if newest.number > rollout.number:
+                message = f"The roll-out '{newest.key}' is newer than '{rollout.key}', so `reverse` is not possible."
+                hint = "Start a roll-out of the earlier revision."
+                raise ArmError(409, "RolloutStateConflict", f"{message} {hint}")
+        pool = await store.pool(rollout.cluster, rollout.pool)
+        if request.is_owner or pool is None:
+            return
+        for source in {node.source for node in await store.rollout_nodes(rollout)}:
+            check_may_apply(pool, await PoolTemplates(store).of_revision(pool, source), request)
 
     async def delete(self, cluster: ClusterInfo, pool: str, name: str, request: RequestContext) -> bool:
         await PoolCommands(self.context).get(cluster, pool)
@@ -248,6 +271,7 @@ class RolloutCommands:
             True,
             True,
             spec,
+            {"nodes": len(nodes)},
             system=system_data(None, request.caller, now),
             created=now,
         )

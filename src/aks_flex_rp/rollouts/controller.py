@@ -190,6 +190,8 @@ class RolloutController:
         report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
         if overridden_by:
             report = replace(report, gone=report.gone or f"It was taken out by {overridden_by}.")
+        elif rollout.engine.is_undone(key, report):  # all that was decided has been carried out before
+            report = replace(report, gone=f"It was made again, or given revision {report.desired} by a person.")
         rollout.engine.report(key, report, now)
         rollout.is_due = True
 

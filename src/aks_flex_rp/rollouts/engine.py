@@ -362,10 +362,10 @@ class Rollout(RolloutNodes):
 
     def _fail(self, node: RolloutNode, cause: str, now: float) -> None:
         """Takes in a failure. A node that fails after others made the roll-out reverse is brought back with them."""
-        was_reversing = node.state is NodeState.REVERSING
+        was_reversing, has_failed = node.state is NodeState.REVERSING, bool(node.cause)
         self._move(node, NodeState.NOT_REVERSED if was_reversing else NodeState.FAILED, now, cause)
         self._consider(self.nodes[node.name], now)
-        if was_reversing or self.phase.is_final:
+        if was_reversing or has_failed or self.phase.is_final:  # a node that has failed before is counted
             return
         self._set(failures=self.state.failures + 1)
         if self.state.failures > self.plan.max_failures and not self.state.reversing:

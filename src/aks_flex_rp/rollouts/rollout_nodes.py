@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aks_flex_rp.rollouts.plan import RolloutPlan
-    from aks_flex_rp.rollouts.states import RolloutNode, RolloutState
+    from aks_flex_rp.rollouts.states import NodeReport, RolloutNode, RolloutState
 
 RETURN_SECONDS = 300.0  # in which nodes can report what they did while no replica ran
 
@@ -48,6 +48,13 @@ class RolloutNodes:
         """Whether nothing can happen any more, not even when nodes return."""
         return self.phase.is_final and not self.busy and not self.waiting and not self.queue
 
+    def is_undone(self, name: str, report: NodeReport) -> bool:
+        """Returns whether a node that is updated was given something else meanwhile."""
+        node = self.nodes.get(name)
+        if node is None or not node.state.is_busy or report.gone:
+            return False
+        return report.desired != (self.plan.revision if node.state is NodeState.UPDATING else node.source)
+
     def take_changes(self) -> list[RolloutNode]:
         """Returns the nodes that changed since the last call, to be stored with the state."""
         changed, self._changed = self._changed, set()
@@ -70,8 +77,8 @@ class RolloutNodes:
         self.state = replace(self.state, **values)  # type: ignore[arg-type]
 
     def _move(self, node: RolloutNode, state: NodeState, now: float, cause: str = "") -> RolloutNode:
-        if state in {NodeState.REVERSING, NodeState.REVERSED}:
-            cause = cause or node.cause  # why it is brought back
+        if state in {NodeState.UPDATED, NodeState.REVERSING, NodeState.REVERSED}:
+            cause = cause or node.cause  # why it had failed, or is brought back
         moved = self._change(replace(node, state=state, since=now, cause=cause))
         self.busy.pop(node.name, None)
         if state.is_busy:

@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.rollout_model import StoredRollout
 
+NOT_OF_STATE = frozenset({"limit", "nodes", "orders", "phase"})
 
-def state_document(state: RolloutState, limit: int) -> Document:
-    """Returns the stored form. `limit` is the number of nodes that may be unavailable, for other writers."""
-    return {**asdict(state), "phase": state.phase.value, "limit": limit}
+
+def state_document(state: RolloutState, limit: int, nodes: int) -> Document:
+    """Returns the stored form. `limit` is the number of nodes that may be unavailable, for other writers, and
+    `nodes` the number of all, so that none can be deleted unnoticed.
+    """
+    return {**asdict(state), "phase": state.phase.value, "limit": limit, "nodes": nodes}
 
 
 def state_of(document: Document) -> RolloutState:
     if "phase" not in document:  # not stepped yet
         return RolloutState()
-    known = {name: value for name, value in document.items() if name not in {"limit", "orders", "phase"}}
+    known = {name: value for name, value in document.items() if name not in NOT_OF_STATE}
     known["stage_times"] = tuple(known["stage_times"])
     known["gates"] = tuple(GateResult(**each) for each in known["gates"])
     return RolloutState(phase=Phase(document["phase"]), **known)

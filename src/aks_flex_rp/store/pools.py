@@ -6,7 +6,9 @@ Rows of pools and revisions are authenticated like those of nodes. The nodes of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store import rows, sql
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import Pool, PoolRevision
     from aks_flex_rp.store.rows import Row, Values
 
-MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on
+MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on or roll-outs need
 POOL_COLUMNS = "cluster, key, description, number, template, system_data, created, version, code"
 REVISION_COLUMNS = "cluster, pool, number, created, template, changes, author, author_id, at, code"
 REVISION_TYPES = (
@@ -77,6 +79,11 @@ SELECT_ALL_REVISIONS = (
     " WHERE (cluster, pool, number) > ($1, $2, $3) ORDER BY cluster, pool, number LIMIT $4"
 )
 
+SELECT_IN_USE = (
+    "SELECT content FROM rollouts WHERE cluster = $1 AND pool = $2 AND open = 1"
+    " UNION ALL SELECT content FROM pool_versions WHERE cluster = $1 AND pool = $2"
+)
+
 # The rows of the fleet index are not authenticated, so the pool of each node is compared again.
 POOL_NODES = (
     f"SELECT {sql.NODE_COLUMNS} FROM fleet f JOIN places p ON p.number = f.place"  # noqa: S608 - constants
@@ -100,8 +107,8 @@ class PoolsProtocol(Protocol):
         """Creates a pool (`expected` is None) or replaces it if its version is `expected`, and returns it.
 
         A new revision of its template, and the audit events, are written in the same transaction. A pool keeps its
-        newest MAX_REVISIONS, and those that nodes are on. Raises Conflict if the version differs, or if the pool
-        exists.
+        newest MAX_REVISIONS, and those that nodes are on or roll-outs need. Raises Conflict if the version differs,
+        or if the pool exists.
         """
         ...
 
@@ -155,12 +162,23 @@ class SqlPools(AuthenticatedRows, ABC):
             columns = rows.pool_revision_values(revision)
             code = self._records.sign(signed_pool_revision(columns))
             follows.append(FollowStatement(_insert_revision, (*columns, code)))
-            follows.append(FollowStatement(_forget_revisions, (revision.number - MAX_REVISIONS,)))
+            if (oldest := revision.number - MAX_REVISIONS) > 0:
+                kept = await self._revisions_in_use(pool)
+                follows.append(FollowStatement(partial(_forget_revisions, kept=len(kept)), (oldest, *kept)))
         text = CREATE_POOL if expected is None else REPLACE_POOL
         decisive = values if expected is None else (*values, expected)
         if not await self._write(*sql.compose_write(text, decisive, *follows)):
             raise Conflict(f"The pool {pool.key} was changed since it was read.")
         return written
+
+    async def _revisions_in_use(self, pool: Pool) -> list[int]:
+        """Returns the revisions to which open roll-outs bring nodes, and the one on which new nodes start."""
+        numbers: list[int] = []
+        for (text,) in await self._read(SELECT_IN_USE, pool.cluster, pool.key):
+            with suppress(*rows.PARSE_ERRORS):  # rows that are not authentic are refused where they decide
+                content = rows.from_json(text)
+                numbers.append(int(content["spec"]["revision"] if "spec" in content else content["stable"]))
+        return numbers
 
     async def pool(self, cluster: str, key: str) -> Pool | None:
         found = await self._read(SELECT_POOL, cluster, key)
@@ -223,12 +241,17 @@ class SqlPools(AuthenticatedRows, ABC):
         return found
 
 
-def _forget_revisions(first: int) -> str:
-    """Returns the statement that deletes old revisions, except those that nodes are on. $1 and $2 are the pool."""
+def _forget_revisions(first: int, kept: int) -> str:
+    """Returns the statement that deletes old revisions, except those that nodes are on, those to which a roll-out
+    would bring nodes back, and `kept` others. $1 and $2 are the pool.
+    """
+    others = "".join(f" AND number <> CAST(${first + number} AS BIGINT)" for number in range(1, kept + 1))
     return (
         f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND number <= CAST(${first} AS BIGINT)"  # noqa: S608 - constants
         " AND number NOT IN (SELECT f.pool_revision FROM fleet f JOIN places p ON p.number = f.place"
-        f" WHERE p.cluster = $1 AND f.pool = $2) AND {IF_DECIDED}"
+        " WHERE p.cluster = $1 AND f.pool = $2)"
+        " AND number NOT IN (SELECT source FROM rollout_nodes WHERE cluster = $1 AND pool = $2)"
+        f"{others} AND {IF_DECIDED}"
     )
 
 

@@ -45,6 +45,7 @@ def test_waves_count_nodes_and_link_to_them() -> None:
         ("Running", True, ["pause", "reverse", "abort"]),
         ("Reversing", True, ["pause", "abort"]),
         ("Halted", True, ["reverse", "delete"]),
+        ("Halted", False, ["delete"]),
         ("Succeeded", True, ["reverse", "delete"]),
         ("Succeeded", False, ["delete"]),
         ("Aborted", True, ["delete"]),

@@ -81,7 +81,7 @@ class Fleet:
         """Loads the roll-out from what is stored, as another replica does."""
         old = self.rollout
         nodes = [replace(node, report=self.known[node.name]) for node in old.nodes.values()]
-        stored = json.loads(json.dumps(state_document(old.state, old.queue.limit)))
+        stored = json.loads(json.dumps(state_document(old.state, old.queue.limit, len(old.nodes))))
         self.rollout = Rollout(self.plan, nodes, state_of(stored), self.now)
         for node in nodes:
             self.rollout.report(node.name, node.report, self.now)

@@ -1,0 +1,284 @@
+"""Attacks on roll-outs on both stores: nodes that lie, hostile edits and orders, and database administrators."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.nodes.pool_operations import PoolCommands
+from aks_flex_rp.nodes.preconditions import Preconditions
+from aks_flex_rp.rollouts import commands
+from aks_flex_rp.store import pools
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD, conditions
+from tests.service.rp.rollouts.rollout_world import PERSON, Fleet, replica
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    Run = Callable[[Callable[[Fleet], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(database: str | None, tmp_path: Path) -> Run:
+    """Returns a function that runs a test with a pool of four nodes."""
+
+    def run(test: Callable[[Fleet], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with replica(tmp_path / "state", database) as here:
+                await (fleet := Fleet(here)).create()
+                await test(fleet)
+
+        asyncio.run(main())
+
+    return run
+
+
+async def execute(fleet: Fleet, text: str, *values: object) -> None:
+    """Changes the database as its administrator can."""
+    store: Any = fleet.store
+    await store._write_many(text, [values])
+
+
+# Nodes
+
+
+def test_one_node_counts_as_one_failure(run: Run) -> None:
+    """A node that says again and again that it failed and is well must not exceed the limit alone."""
+
+    async def test(fleet: Fleet) -> None:
+        liar = fleet.names[0]
+        await fleet.start(maxFailures=1, soakSeconds=600)
+        await fleet.run("Soaking")
+        for _ in range(5):
+            for liars in ({liar}, set()):
+                fleet.unready = liars
+                await fleet.work()
+                await fleet.replica.step()
+        assert (await fleet.shown())["failures"] == 1
+        assert (await fleet.stored()).phase == "Soaking"
+        assert (await fleet.causes())[liar] == "It stopped being Ready after its update."
+
+    run(test)
+
+
+EXTREMES: dict[str, dict[str, Any]] = {
+    "earliest": {"lastTransitionTime": "0001-01-01T00:00:00+14:00"},
+    "latest": {"lastTransitionTime": "9999-12-31T23:59:59-14:00"},
+    "no reason": {"message": " ", "reason": ""},
+}
+
+
+@pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
+def test_extreme_report_does_not_stop_other_roll_outs(run: Run, extreme: dict[str, Any]) -> None:
+    async def test(fleet: Fleet) -> None:
+        other = Fleet(fleet.replica)
+        await other.create()
+        await fleet.start()
+        await other.start()
+        node = await fleet.node(fleet.names[0])
+        said = [{**each, **extreme} for each in conditions(failed="x")]
+        await fleet.store.report(PLANT.key, node.key, {"conditions": said, "stagedPoolRevision": 2**31 - 1}, 1.0)
+        await other.run("Succeeded")
+
+    run(test)
+
+
+# Edits
+
+
+def test_many_edits_do_not_remove_the_way_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool keeps its newest revisions. Those of an open roll-out, and the stable one, are kept as well."""
+    monkeypatch.setattr(pools, "MAX_REVISIONS", 3)
+
+    async def test(fleet: Fleet) -> None:
+        await fleet.start(waves=["100%"], gates=[{"name": "go", "approval": {}}])
+        await fleet.run("Gates")
+        assert set((await fleet.revisions()).values()) == {2}
+        for number in range(6):
+            await fleet.write({**GOOD, "nodeConfig": {"maxPods": 100 + number}})
+        await fleet.add(f"{fleet.pool}-new")
+        assert (await fleet.node(f"{fleet.pool}-new")).pool.revision == 1  # type: ignore[union-attr]
+        await fleet.order("reverse")
+        await fleet.run("Reversed")
+        assert set((await fleet.revisions()).values()) == {1}
+
+    run(test)
+
+
+def test_many_edits_do_not_remove_what_is_rolled_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "MAX_REVISIONS", 3)
+
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        for number in range(6):
+            await fleet.write({**GOOD, "nodeConfig": {"maxPods": 100 + number}})
+        await fleet.run("Succeeded")
+        assert set((await fleet.revisions()).values()) == {2}
+
+    run(test)
+
+
+def test_new_node_cannot_have_what_is_barred(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        fleet.broken = lambda _, revision: revision == 2
+        await fleet.start(template=BAD)
+        await fleet.run("Reversed")
+        body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 13}}}
+        with pytest.raises(ArmError, match="would get what revision 2"):
+            await fleet.replica.commands.put(fleet.cluster, "new", body, Preconditions(), PERSON, url=False)
+
+    run(test)
+
+
+def test_pool_made_again_during_a_roll_out_knows_nothing_of_it(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        fleet.broken = lambda _, revision: revision == 2
+        await fleet.start(template=BAD)
+        await fleet.run("Reversed")
+        await fleet.write(BETTER)
+        fleet.broken = lambda _node, _revision: False
+        await fleet.start("r2", BETTER)
+        await fleet.replica.step()
+        for name in fleet.names:
+            await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
+        await PoolCommands(fleet.replica.context).delete(fleet.cluster, fleet.pool, Preconditions(), PERSON)
+        fleet.replica.clocks.advance(5)
+        await fleet.create(BAD)
+        await fleet.replica.step()
+        await fleet.replica.step()
+        assert set((await fleet.revisions()).values()) == {1}
+        assert await fleet.store.active_rollout(PLANT.key, fleet.pool) is None
+        await fleet.start("r2", BETTER)
+        await fleet.run("Succeeded", name="r2")
+
+    run(test)
+
+
+def test_node_made_again_is_not_taken_for_the_earlier_one(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        name = fleet.names[0]
+        fleet.stuck = {name}
+        await fleet.start()
+        await fleet.replica.step()
+        await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
+        await fleet.add(name)
+        fleet.stuck = set()
+        await fleet.run("Succeeded")
+        assert await fleet.revisions() == {each: 1 if each == name else 2 for each in fleet.names}
+        assert (await fleet.causes())[name] == "It was made again, or given revision 1 by a person."
+
+    run(test)
+
+
+# Orders
+
+
+def test_two_orders_at_once_leave_one_active_roll_out(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        await fleet.run("Succeeded")
+        await fleet.write(BAD)
+        body = {"properties": {"waves": ["100%"], "stageTimeoutSeconds": 0}}
+        orders = [
+            fleet.replica.rollouts.create(fleet.cluster, fleet.pool, f"x{number}", body, PERSON)
+            for number in range(4)
+        ]
+        answers = await asyncio.gather(fleet.order("reverse"), *orders, return_exceptions=True)
+        assert all(not isinstance(each, Exception) or isinstance(each, ArmError) for each in answers), answers
+        found = await fleet.store.rollouts(PLANT.key, fleet.pool)
+        assert sum(each.active for each in found) == 1
+
+    run(test)
+
+
+def test_orders_that_no_replica_takes_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "ORDER_SECONDS", 0.0)
+
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        for _ in range(commands.MAX_ORDERS):
+            await fleet.order("pause")
+        with pytest.raises(ArmError, match="Another request is changing"):
+            await fleet.order("pause")
+
+    run(test)
+
+
+# Database administrators
+
+
+def test_foreign_node_row_stops_the_roll_out(run: Run) -> None:
+    """The row of a node of another roll-out, with another source, must not decide what a node gets."""
+
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        await fleet.run("Succeeded")
+        first = (await fleet.stored()).number
+        await fleet.start("r2", {**BETTER, "nodeConfig": {"maxPods": 70}})
+        await execute(
+            fleet,
+            "UPDATE rollout_nodes SET source = 1, code = (SELECT o.code FROM rollout_nodes o WHERE o.rollout = $1"
+            " AND o.node = rollout_nodes.node) WHERE rollout <> $1",
+            first,
+        )
+        for _ in range(5):
+            await fleet.replica.step()
+        assert set((await fleet.revisions()).values()) == {2}
+
+    run(test)
+
+
+def test_deleted_canary_does_not_start_the_next_wave(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A wave without nodes has nothing to wait for, so the next one would start without evidence."""
+
+    async def test(fleet: Fleet) -> None:
+        fleet.stuck = set(fleet.names)
+        await fleet.start()
+        await fleet.replica.step()
+        await execute(fleet, "DELETE FROM rollout_nodes WHERE pool = $1 AND wave = 0", fleet.pool)
+        fleet.replica.restart()
+        fleet.replica.clocks.advance(60)
+        for _ in range(5):
+            await fleet.replica.step()
+        assert await fleet.given() == [(fleet.names[0], 2)]
+        assert "the rows of 1 of its nodes were deleted" in caplog.text
+
+    run(test)
+
+
+def test_lease_of_another_age_does_not_stop_roll_outs(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        await execute(fleet, "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3)", "rollouts", "x", 1e18)
+        await fleet.run("Succeeded")
+
+    run(test)
+
+
+def test_earlier_version_of_a_roll_out_is_refused(run: Run) -> None:
+    """A copy from before an abort would start the roll-out again."""
+
+    async def test(fleet: Fleet) -> None:
+        store: Any = fleet.store
+        fleet.stuck = set(fleet.names)
+        await fleet.start()
+        await fleet.replica.step()
+        read = "SELECT phase, active, open, content, version, code FROM rollouts WHERE pool = $1"
+        row = (await store._read(read, fleet.pool))[0]
+        await fleet.order("abort")
+        text = (
+            "UPDATE rollouts SET phase = $1, active = $2, open = $3, content = $4, version = $5, code = $6"
+            " WHERE pool = $7"
+        )
+        await execute(fleet, text, *row, fleet.pool)
+        before = await fleet.revisions()
+        for _ in range(5):
+            await fleet.replica.step()
+        assert await fleet.revisions() == before
+
+    run(test)
