@@ -18,7 +18,7 @@ MAX_WAVES = 20
 WEEK = 604_800
 READ_ONLY = (
     *("provisioningState", "state", "paused", "wave", "reason", "waitsFor", "failures", "startedAt", "stateSince"),
-    *("endedAt", "createdBy", "waveProgress", "gateResults", "overridden"),
+    *("endedAt", "createdBy", "waveProgress", "gateResults"),
 )
 
 

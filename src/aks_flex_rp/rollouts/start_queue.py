@@ -55,9 +55,6 @@ class StartQueue:
             self._used_in[domain] -= 1
             self._update(domain)
 
-    def is_occupied(self, name: str) -> bool:
-        return name in self._used
-
     def next(self) -> str | None:
         """Returns a node that may begin, or None. It waits until it is discarded."""
         if len(self._used) >= self.limit or not self._startable:

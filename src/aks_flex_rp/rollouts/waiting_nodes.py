@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.start_queue import StartQueue
     from aks_flex_rp.rollouts.states import RolloutNode
 
-MAX_SHOWN = 10
+MAX_SHOWN = 10  # nodes for each kind of wait
 
 
 class WaitingNodes:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.states import Phase
+from aks_flex_rp.rollouts.waiting_nodes import MAX_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_rp.rollouts.engine import Rollout
-
-MAX_SHOWN = 10  # nodes for each kind of wait
 
 
 def waits_for(rollout: Rollout, now: float) -> list[str]:
