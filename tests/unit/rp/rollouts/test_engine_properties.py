@@ -92,7 +92,7 @@ def test_budgets_hold_and_every_roll_out_ends_or_says_why(plan: RolloutPlan, his
     check_evidence(fleet)
     fleet.settle()
     assert fleet.rollout.is_settled
-    check_none_is_left(fleet)
+    check_none_is_left(fleet, hand)
 
 
 def happen(fleet: Fleet, name: str, what: str, hand: set[str]) -> None:
@@ -176,11 +176,12 @@ def check_evidence(fleet: Fleet) -> None:
         assert updated or not active or fleet.rollout.busy
 
 
-def check_none_is_left(fleet: Fleet) -> None:
+def check_none_is_left(fleet: Fleet, hand: set[str]) -> None:
     """After a reversal, every node was given the revision that it had, unless a person has decided otherwise."""
-    if fleet.rollout.state.reversing and fleet.phase is not Phase.ABORTED:
-        for node in fleet.rollout.nodes.values():
-            assert node.state is NodeState.GONE or fleet.revisions[node.name] in {1, 7}, node
-            assert node.state not in {NodeState.UPDATING, NodeState.UPDATED, NodeState.FAILED} or (
-                fleet.revisions[node.name] == 7
-            ), node
+    if not fleet.rollout.state.reversing or fleet.phase is Phase.ABORTED:
+        return
+    for node in fleet.rollout.nodes.values():
+        revision = fleet.revisions[node.name]
+        by_hand = node.state is NodeState.GONE or (node.state is NodeState.PENDING and node.name in hand)
+        assert by_hand or revision in {1, 7}, node
+        assert not node.state.is_touched or revision == 7, node
