@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +84,32 @@ def test_extreme_report_does_not_stop_other_roll_outs(run: Run, extreme: dict[st
         node = await fleet.node(fleet.names[0])
         said = [{**each, **extreme} for each in conditions(failed="x")]
         await fleet.store.report(PLANT.key, node.key, {"conditions": said, "stagedPoolRevision": 2**31 - 1}, 1.0)
+        await other.run("Succeeded")
+
+    run(test)
+
+
+GARBAGE: dict[str, Any] = {
+    "staged": {"stagedPoolRevision": "many"},
+    "condition": {"conditions": [{}]},
+    "conditions": {"conditions": 7},
+}
+
+
+@pytest.mark.parametrize("status", GARBAGE.values(), ids=GARBAGE)
+def test_damaged_status_of_a_node_stops_only_its_roll_out(run: Run, status: dict[str, Any]) -> None:
+    """The status of nodes is not authenticated: a database administrator can write anything."""
+
+    async def test(fleet: Fleet) -> None:
+        other = Fleet(fleet.replica)
+        await other.create()
+        await fleet.start()
+        await other.start()
+        await fleet.replica.step()
+        rollout, name = await fleet.stored(), fleet.names[-1]
+        await execute(fleet, "UPDATE nodes SET status = $1 WHERE key = $2", json.dumps(status), name)
+        signal = "INSERT INTO rollout_signals (cluster, pool, rollout, node, override) VALUES ($1, $2, $3, $4, '')"
+        await execute(fleet, signal, PLANT.key, fleet.pool, rollout.number, name)
         await other.run("Succeeded")
 
     run(test)
