@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
 
 NODES_PER_READ = 500
+RolloutId = tuple[str, str, int]  # cluster, pool and number: two pools can have roll-outs of the same number
 
 
 @dataclass
@@ -53,8 +54,8 @@ class ActiveRollout:
         return self.stored.cluster, self.stored.pool, self.stored.key
 
     @property
-    def number(self) -> int:
-        return self.stored.number
+    def id(self) -> RolloutId:
+        return self.stored.cluster, self.stored.pool, self.stored.number
 
     def carry_out_orders(self, now: float) -> None:
         """Does what people have ordered. The orders are removed with the next commit."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.rollouts.active_rollout import RolloutId
     from aks_flex_rp.rollouts.rollout_actions import RolloutActions
     from aks_flex_rp.rollouts.states import Action
     from aks_flex_rp.store.rollout_model import RolloutSignal
@@ -55,13 +56,13 @@ class RolloutController:
         self._store = context.store
         self._clock, self._monotonic = clock, monotonic
         self._holder = uuid.uuid4().hex
-        self._known: dict[int, ActiveRollout] = {}
+        self._known: dict[RolloutId, ActiveRollout] = {}
         self._lease_until = 0.0  # by the monotonic clock
         self._returned = 0.0  # when this replica got the lease
         self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
         self._last: tuple[float, float] | None = None  # both clocks at the last step
         self._refreshed = 0.0
-        self._unsaved: set[int] = set()  # roll-outs whose last decision was not stored
+        self._unsaved: set[RolloutId] = set()  # roll-outs whose last decision was not stored
 
     @property
     def rollouts(self) -> list[ActiveRollout]:
@@ -81,7 +82,7 @@ class RolloutController:
             for rollout in self.rollouts:
                 await self._try_step(rollout)
             # A decision that was not stored is made again, with what was signalled.
-            await self._store.signals_handled([each for each in signals if each.rollout not in self._unsaved])
+            await self._store.signals_handled([each for each in signals if _rollout_of(each) not in self._unsaved])
             self._unsaved.clear()
         except StoreUnavailable:
             self._forget()  # a write may have been executed or not: everything is read again
@@ -132,7 +133,7 @@ class RolloutController:
         for rollout in self.rollouts:
             is_ending = rollout.stages and not rollout.stored.open
             if versions.get(rollout.key) != rollout.stored.version and not is_ending:
-                del self._known[rollout.number]
+                del self._known[rollout.id]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
             if key not in known and self._refused.get(key) != versions[key]:
@@ -158,23 +159,24 @@ class RolloutController:
         except Exception:
             log.exception("The roll-out %s of the pool %s cannot be read.", key[2], key[1])
             return
-        self._known[rollout.number] = rollout
+        self._known[rollout.id] = rollout
 
     async def _take_signals(self) -> Sequence[RolloutSignal]:
         signals = await self._store.rollout_signals(MAX_SIGNALS)
-        nodes = {(each.cluster, each.pool, each.rollout, each.node): each for each in signals}
-        overridden = {(each.rollout, each.node): each.override for each in signals if each.override}
-        for cluster, pool, number, key in nodes:
-            rollout = self._known.get(number)
+        nodes = dict.fromkeys((_rollout_of(each), each.node) for each in signals)
+        overridden = {(_rollout_of(each), each.node): each.override for each in signals if each.override}
+        for rollout_id, key in nodes:
+            rollout = self._known.get(rollout_id)
             if rollout is None:
                 continue
+            cluster, pool, _ = rollout_id
             now = self._clock()
             try:
                 node = await self._store.node(cluster, key)
             except (RecordRefused, RecordUnverifiable):
                 continue  # an alarm was raised; the node does not get anything
             report = node_report(node, pool, await self._store.heartbeat(cluster, key), now)
-            if by := overridden.get((number, key)):
+            if by := overridden.get((rollout_id, key)):
                 report = replace(report, gone=report.gone or f"It was taken out by {by}.")
             elif rollout.engine.is_undone(key, report):  # all that was decided has been carried out before
                 report = replace(report, gone=f"It was made again, or given revision {report.desired} by a person.")
@@ -199,7 +201,7 @@ class RolloutController:
 
     def _take_answers(self) -> None:
         for answer in self._actions.take_answers():
-            rollout = self._known.get(answer.number)
+            rollout = self._known.get(answer.rollout)
             if rollout:
                 rollout.engine.gate_answered(
                     answer.wave, answer.gate, self._clock(), passed=answer.passed, message=answer.message
@@ -214,8 +216,8 @@ class RolloutController:
             raise
         except Exception:
             log.exception("A step of the roll-out %s of the pool %s failed.", rollout.key[2], rollout.key[1])
-            self._known.pop(rollout.number, None)
-            self._unsaved.add(rollout.number)
+            self._known.pop(rollout.id, None)
+            self._unsaved.add(rollout.id)
 
     async def _step(self, rollout: ActiveRollout) -> None:
         now = self._clock()
@@ -235,7 +237,7 @@ class RolloutController:
                 break
         await self._actions.stage_some(rollout)
         if not rollout.stored.open and not rollout.stages:
-            self._known.pop(rollout.number, None)
+            self._known.pop(rollout.id, None)
 
     async def _add_new_nodes(self, rollout: ActiveRollout) -> None:
         """A node that came into the pool late must not be left behind, nor get the revision before it has proved
@@ -253,8 +255,8 @@ class RolloutController:
         try:
             rollout.stored = await self._actions.commit(rollout, after or rollout.stored, nodes)
         except Conflict:
-            self._known.pop(rollout.number, None)
-            self._unsaved.add(rollout.number)
+            self._known.pop(rollout.id, None)
+            self._unsaved.add(rollout.id)
             return False
         rollout.saved = rollout.engine.state
         return True
@@ -268,6 +270,10 @@ class RolloutController:
         for each in actions:
             if isinstance(each, RunGate):
                 self._actions.start_gate(rollout, each)
+
+
+def _rollout_of(signal: RolloutSignal) -> RolloutId:
+    return signal.cluster, signal.pool, signal.rollout
 
 
 def _waits_for_heartbeats(rollout: ActiveRollout, now: float) -> bool:

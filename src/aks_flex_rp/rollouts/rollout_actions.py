@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.resource.validation import PoolTemplate
-    from aks_flex_rp.rollouts.active_rollout import ActiveRollout
+    from aks_flex_rp.rollouts.active_rollout import ActiveRollout, RolloutId
     from aks_flex_rp.rollouts.gate_runner import GateRunner
     from aks_flex_rp.rollouts.states import Apply, RunGate
     from aks_flex_rp.store.model import AuditEvent
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Answer:
     """What a gate said."""
 
-    number: int  # of the roll-out
+    rollout: RolloutId
     wave: int
     gate: str
     passed: bool
@@ -56,7 +56,7 @@ class RolloutActions:
     def __init__(self, commands: NodeCommands, gates: GateRunner) -> None:
         self._commands, self._gates = commands, gates
         self._context, self._store = commands.context, commands.context.store
-        self._running: dict[tuple[int, int, str], asyncio.Task[None]] = {}
+        self._running: dict[tuple[RolloutId, int, str], asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
 
     # Decisions
@@ -187,7 +187,7 @@ class RolloutActions:
 
     def start_gate(self, rollout: ActiveRollout, action: RunGate) -> None:
         """Starts a gate, unless it runs already."""
-        key = (rollout.number, action.wave, action.gate)
+        key = (rollout.id, action.wave, action.gate)
         if key in self._running:
             return
         spec = next(each for each in rollout.spec.gates if each.name == action.gate)
@@ -201,17 +201,17 @@ class RolloutActions:
             spec,
             action.started,
         )
-        self._running[key] = asyncio.create_task(self._run_gate(rollout.number, action, run))
+        self._running[key] = asyncio.create_task(self._run_gate(rollout.id, action, run))
 
-    async def _run_gate(self, number: int, action: RunGate, run: GateRun) -> None:
+    async def _run_gate(self, rollout: RolloutId, action: RunGate, run: GateRun) -> None:
         try:
             answer = await self._gates.run(run)
             passed, message = answer.passed, answer.message
         except Exception as error:
             log.exception("The gate %s of the roll-out %s failed.", action.gate, run.rollout)
             passed, message = False, f"The gate could not be run: {error!r}"
-        self._answers.append(Answer(number, action.wave, action.gate, passed, message))
-        self._running.pop((number, action.wave, action.gate), None)
+        self._answers.append(Answer(rollout, action.wave, action.gate, passed, message))
+        self._running.pop((rollout, action.wave, action.gate), None)
         try:
             await self._gates.clean_up(run)
         except Exception:

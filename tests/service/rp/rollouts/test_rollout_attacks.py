@@ -223,6 +223,25 @@ def test_two_orders_at_once_leave_one_active_roll_out(run: Run) -> None:
     run(test)
 
 
+def test_roll_outs_of_the_same_instant_do_not_share_a_gate(run: Run) -> None:
+    """The number of a roll-out is a time. Another pool's gate of the same name must not answer for this one."""
+
+    async def test(fleet: Fleet) -> None:
+        other, gates = Fleet(fleet.replica), fleet.replica.gates
+        await other.create()
+        gate = [{"name": "job", "job": {"namespace": "n", "template": {"spec": {"containers": [{"name": "c"}]}}}}]
+        numbers = [(await each.start(waves=["100%"], gates=gate)).number for each in (fleet, other)]
+        assert numbers[0] == numbers[1]
+        for _ in range(20):
+            await fleet.replica.step()
+            await fleet.work()
+            await other.work()
+        assert {each.pool for each in gates.runs} == {fleet.pool, other.pool}
+        assert len(gates.runs) == 2
+
+    run(test)
+
+
 def test_orders_that_no_replica_takes_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "ORDER_SECONDS", 0.0)
 
