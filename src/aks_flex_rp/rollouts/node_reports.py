@@ -41,7 +41,7 @@ def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) 
         where = f"in the pool {node.pool.name}" if node.pool else "in no pool"
         return NodeReport(gone=f"It is {where} now.")
     status = node.status
-    conditions = {str(each["type"]): each for each in status.get("conditions", ())}
+    conditions = _conditions(status.get("conditions", ()))
     ready = str(conditions.get("Ready", {}).get("status", "Unknown"))
     policy: Mapping[str, Any] = node.effective.get("nodeConfig", {}).get("updatePolicy") or {}
     applied = str(status.get("appliedConfigVersion", "")) == str(node.version)
@@ -55,10 +55,18 @@ def node_report(node: Node | None, pool: str, heartbeat: Heartbeat, now: float) 
         paused=bool(policy.get("paused")),
         opens=_opens(policy.get("maintenanceWindow"), now),
         seen=max(heartbeat.last_seen, node.last_seen),
-        staged=int(status.get("stagedPoolRevision", 0)),
+        staged=staged if type(staged := status.get("stagedPoolRevision")) is int else 0,
         not_staged=_staging_failure(conditions),
         passive=not (node.join.is_joined and node.is_monitored),
     )
+
+
+def _conditions(reported: Any) -> dict[str, Mapping[str, Any]]:
+    """Returns conditions by type, or none if they are damaged: the status in the database is not authenticated."""
+    try:
+        return {str(each["type"]): each for each in reported}
+    except (KeyError, TypeError):
+        return {}
 
 
 def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:

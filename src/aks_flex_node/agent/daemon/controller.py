@@ -354,12 +354,12 @@ class Controller:
         )
         if session.is_node_released and self._waits_for_node_deletion:
             self.history.hasten(JobKind.UPDATE)
-        self.staging.forget_outdated(inputs.staging)
+        self.staging.forget_outdated(inputs.staging, self.clock())
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
         if job.kind is JobKind.STAGE:
-            if self.staging.start(inputs.staging):
+            if self.staging.start(inputs.staging, self.clock()):
                 session.node.log_event("job-started", job.start_message, kind=str(job.kind))
             return
         self.staging.stop_for(job.kind)

@@ -5,7 +5,7 @@ an update or the removal of the node.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import staging_config
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 FAILURES = frozenset((JobStatus.FAILED, JobStatus.REFUSED))
+MAX_TARGETS = 10  # configurations that are staged within TARGETS_SECONDS, so that a provider cannot order downloads
+TARGETS_SECONDS = 3600.0  # for ever by changing the next one all the time
 PREEMPTING_JOBS = frozenset((JobKind.UPDATE, JobKind.UNBOOTSTRAP))  # they use or remove what is staged
 
 
@@ -34,6 +36,8 @@ class StagingJob:
     history: JobHistory
     _target: str = ""  # what the running job was started for
     _is_stopped: bool = False  # by the daemon itself
+    _is_delayed: bool = False  # there were too many configurations
+    _begun: list[float] = field(default_factory=list)  # when recent configurations were begun
 
     @classmethod
     def on(cls, host: Host, program: str, on_result: Callable[[JobResult], None], history: JobHistory) -> StagingJob:
@@ -50,18 +54,33 @@ class StagingJob:
         elif (known := job_result.read_result(node.host, STAGING_RESULT)) and known.version == pending != "":
             self.history.record(known, now)
 
-    def forget_outdated(self, pending: str) -> None:
-        """Resets retries and result of another configuration than the one to be staged."""
+    def forget_outdated(self, pending: str, now: float) -> None:
+        """Resets retries and result of another configuration than the one to be staged, which waits if there were
+        too many of them.
+        """
         last = self.history.results.get(JobKind.STAGE)
         if last and last.version != pending:
             self.history.forget(JobKind.STAGE)
+        if self._is_another(pending) and len(recent := self._recent(now)) >= MAX_TARGETS:
+            self.history.due[JobKind.STAGE], self._is_delayed = recent[0] + TARGETS_SECONDS, True
+        elif self._is_delayed:
+            self._is_delayed = False
+            self.history.hasten(JobKind.STAGE)
 
-    def start(self, pending: str) -> bool:
+    def start(self, pending: str, now: float) -> bool:
         """Starts the job; returns False if it is running already."""
         if not self.runner.start(JobKind.STAGE):
             return False
+        if self._is_another(pending):
+            self._begun = [*self._recent(now), now]
         self._target, self._is_stopped = pending, False
         return True
+
+    def _is_another(self, pending: str) -> bool:
+        return pending not in {"", staging_config.LEFTOVERS, self._target}
+
+    def _recent(self, now: float) -> list[float]:
+        return [each for each in self._begun if now - each < TARGETS_SECONDS]
 
     def stop_for(self, kind: JobKind) -> None:
         """Stops the running job before another one that needs the staged programs. What it downloaded is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +84,32 @@ def test_extreme_report_does_not_stop_other_roll_outs(run: Run, extreme: dict[st
         node = await fleet.node(fleet.names[0])
         said = [{**each, **extreme} for each in conditions(failed="x")]
         await fleet.store.report(PLANT.key, node.key, {"conditions": said, "stagedPoolRevision": 2**31 - 1}, 1.0)
+        await other.run("Succeeded")
+
+    run(test)
+
+
+GARBAGE: dict[str, Any] = {
+    "staged": {"stagedPoolRevision": "many"},
+    "condition": {"conditions": [{}]},
+    "conditions": {"conditions": 7},
+}
+
+
+@pytest.mark.parametrize("status", GARBAGE.values(), ids=GARBAGE)
+def test_damaged_status_of_a_node_stops_only_its_roll_out(run: Run, status: dict[str, Any]) -> None:
+    """The status of nodes is not authenticated: a database administrator can write anything."""
+
+    async def test(fleet: Fleet) -> None:
+        other = Fleet(fleet.replica)
+        await other.create()
+        await fleet.start()
+        await other.start()
+        await fleet.replica.step()
+        rollout, name = await fleet.stored(), fleet.names[-1]
+        await execute(fleet, "UPDATE nodes SET status = $1 WHERE key = $2", json.dumps(status), name)
+        signal = "INSERT INTO rollout_signals (cluster, pool, rollout, node, override) VALUES ($1, $2, $3, $4, '')"
+        await execute(fleet, signal, PLANT.key, fleet.pool, rollout.number, name)
         await other.run("Succeeded")
 
     run(test)
@@ -192,6 +219,25 @@ def test_two_orders_at_once_leave_one_active_roll_out(run: Run) -> None:
         assert all(not isinstance(each, Exception) or isinstance(each, ArmError) for each in answers), answers
         found = await fleet.store.rollouts(PLANT.key, fleet.pool)
         assert sum(each.active for each in found) == 1
+
+    run(test)
+
+
+def test_roll_outs_of_the_same_instant_do_not_share_a_gate(run: Run) -> None:
+    """The number of a roll-out is a time. Another pool's gate of the same name must not answer for this one."""
+
+    async def test(fleet: Fleet) -> None:
+        other, gates = Fleet(fleet.replica), fleet.replica.gates
+        await other.create()
+        gate = [{"name": "job", "job": {"namespace": "n", "template": {"spec": {"containers": [{"name": "c"}]}}}}]
+        numbers = [(await each.start(waves=["100%"], gates=gate)).number for each in (fleet, other)]
+        assert numbers[0] == numbers[1]
+        for _ in range(20):
+            await fleet.replica.step()
+            await fleet.work()
+            await other.work()
+        assert {each.pool for each in gates.runs} == {fleet.pool, other.pool}
+        assert len(gates.runs) == 2
 
     run(test)
 

@@ -12,6 +12,7 @@ from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
 from aks_flex_node.agent.daemon.session import FilesChanged
+from aks_flex_node.agent.daemon.staging import MAX_TARGETS, TARGETS_SECONDS
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
@@ -205,6 +206,25 @@ def test_failed_staging_is_retried_with_growing_pauses(life: Life) -> None:
     life.ends_work()
     assert report(life)["stagedPoolRevision"] == 6
     assert condition(life) is None
+
+
+def test_next_config_that_always_changes_is_not_always_staged(life: Life) -> None:
+    """A provider that flips the next configuration would make the machine download for ever."""
+    for number in range(1, MAX_TARGETS + 5):
+        orders(life, NextConfig(number, LATER))
+        if number <= MAX_TARGETS:
+            eventually(lambda: life.host.works == ["stage"] * number)  # noqa: B023
+            life.ends_work()
+    life.waits(60)
+    assert life.host.works == ["stage"] * MAX_TARGETS
+    orders(life, None)
+    eventually(lambda: life.host.works == ["stage"] * (MAX_TARGETS + 1))  # what is not needed is removed in any case
+    life.ends_work()
+    orders(life)
+    life.waits(TARGETS_SECONDS)
+    eventually(lambda: life.host.works == ["stage"] * (MAX_TARGETS + 2))
+    life.ends_work()
+    assert report(life)["stagedPoolRevision"] == 5
 
 
 def test_killed_staging_is_repeated_soon_but_not_in_a_loop(life: Life) -> None:
