@@ -196,13 +196,12 @@ class Rollout(RolloutNodes):
             done, busy = NodeState.UPDATED, NodeState.UPDATING
             if self.state.reversing:
                 done, busy = NodeState.REVERSED, NodeState.REVERSING
-            elif (
-                node.wave != self.state.wave and not self.phase.is_final
-            ):  # a node that was away soaks with the wave in which it is updated
-                node = self._set_wave(node, self.state.wave)
+            elif node.wave != self.state.wave and not self.phase.is_final:
+                node = self._set_wave(node, self.state.wave)  # one that was away soaks with the wave that runs
             moved, revision = self._move(node, done if node.report.passive else busy, now), self._revision_of(node)
-            if moved.state.is_busy and moved.report.desired == revision:  # a person was faster
-                self._judge(moved, now)
+            if moved.report.desired == revision:  # a person was faster, or it was given it before
+                if moved.state.is_busy:
+                    self._judge(moved, now)
             else:
                 self.nodes[name] = replace(
                     moved, report=replace(moved.report, desired=revision, applied=False, failure="")
