@@ -164,10 +164,10 @@ def _rollout_row(rollout: Document) -> Document:
         "Name": rollout["name"],
         "State": state_text(properties),
         "Revision": properties["revision"],
-        "Wave": f"{properties.get('wave', 1)}/{len(waves)}",
+        "Wave": f"{properties.get('wave', 1)}/{len(waves)}" if waves else "-",
         "Nodes": total["nodes"],
         "Updated": total["updated"],
-        "Failed": total["failed"],
+        "Failed": properties.get("failures", 0),  # also of nodes that were brought back
         "Started": properties.get("startedAt", ""),
         "Reason": (printable(properties.get("reason")) or waits_for_text(properties))[:MAX_WIDTH],
     }

@@ -24,6 +24,7 @@ COUNTS = {
     "notReversed": "not reversed",
     "gone": "gone",
 }
+UNFINISHED = ENDED - {SUCCEEDED}  # nodes that are pending then stay as they are
 MAX_WAITS = 3  # that a line shows
 
 
@@ -35,9 +36,10 @@ def state_text(properties: Document) -> str:
     return f"{properties['state']} (paused)" if properties.get("paused") else str(properties["state"])
 
 
-def wave_text(wave: Document) -> str:
+def wave_text(wave: Document, state: str = "") -> str:
     """Returns the counts of a wave, for example `9 nodes: 3 updated, 2 updating, 4 pending (1 offline)`."""
-    counts = ", ".join(f"{wave[name]} {text}" for name, text in COUNTS.items() if wave.get(name))
+    names = {**COUNTS, "pending": "not updated"} if state in UNFINISHED else COUNTS
+    counts = ", ".join(f"{wave[name]} {text}" for name, text in names.items() if wave.get(name))
     offline = f" ({wave['offline']} offline)" if wave.get("offline") else ""
     return f"{count_nodes(wave['nodes'])}: {counts or 'none left'}{offline}"
 
@@ -49,15 +51,15 @@ def count_nodes(number: int) -> str:
 def progress_text(properties: Document) -> str:
     """Returns the progress in one line: state, present wave with its counts, gates, and what the roll-out waits for.
 
-    While nodes go back, the counts are those of all waves.
+    While nodes go back, and afterwards, the counts are those of all waves.
     """
     waves = properties.get("waveProgress", ())
     number = properties.get("wave") or 1
     texts = [state_text(properties)]
-    if properties["state"] == "Reversing":
-        texts.append(wave_text(total_of(waves)))
+    if properties["state"] in ("Reversing", "Reversed"):
+        texts.append(wave_text(total_of(waves), properties["state"]))
     elif present := [each for each in waves if each["wave"] == number]:
-        texts.append(f"wave {number} of {len(waves)}: {wave_text(present[0])}")
+        texts.append(f"wave {number} of {len(waves)}: {wave_text(present[0], properties['state'])}")
     texts += [gate_text(each) for each in properties.get("gateResults", ()) if each["wave"] == number]
     if waiting := waits_for_text(properties):
         texts.append(f"waits for {waiting}")
@@ -85,6 +87,9 @@ def end_text(rollout: Document) -> str:
     """Returns how a roll-out ended, in one sentence without a full stop."""
     properties = rollout["properties"]
     total = total_of(properties.get("waveProgress", ()))
+    if properties["state"] == SUCCEEDED and not total["nodes"]:
+        who = "node with the labels of its selector" if properties.get("nodeSelector") else "node of the pool"
+        return f"The roll-out {rollout['name']} changed nothing: no {who} needs revision {properties['revision']}"
     if properties["state"] == SUCCEEDED:
         offline = f", {total['offline']} offline" if total["offline"] else ""
         done = f"{total['updated']} of {count_nodes(total['nodes'])} on revision {properties['revision']}{offline}"

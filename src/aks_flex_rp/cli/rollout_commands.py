@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from aks_flex_node.api.node_summary import printable
-from aks_flex_node.api.rollout_options import RolloutOptionError, RolloutOptions, parse_gates, rollout_properties
+from aks_flex_node.api.rollout_options import (
+    RolloutOptionError,
+    RolloutOptions,
+    invalid_name,
+    parse_gates,
+    rollout_properties,
+)
 from aks_flex_node.api.rollout_summary import (
     SUCCEEDED,
     end_text,
@@ -31,8 +37,19 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 app = typer.Typer(help="Roll out revisions of pools in waves.", no_args_is_help=True)
+
+
+def checked_name(name: str) -> str:
+    """Refuses a name that no roll-out can have: in a URL, it could lead to another resource."""
+    if reason := invalid_name(name):
+        raise typer.BadParameter(f"{name!r} {reason}")
+    return name
+
+
 PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
-RolloutName = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the roll-out.")]
+RolloutName = Annotated[
+    str, typer.Option("--name", "-n", metavar="NAME", callback=checked_name, help="Name of the roll-out.")
+]
 Wave = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only nodes of this wave.")]
 NodeState = Literal["Pending", "Updating", "Updated", "Failed", "Reversing", "Reversed", "NotReversed", "Gone"]
 BAD_STATES = ("Failed", "NotReversed")
@@ -199,8 +216,9 @@ def _row(rollout: Document) -> tuple[str, ...]:
         rollout["name"],
         state_text(shown),
         str(shown["revision"]),
-        f"{shown.get('wave', 1)}/{len(waves)}",
-        *(str(total[name]) for name in ("nodes", "updated", "failed")),
+        f"{shown.get('wave', 1)}/{len(waves)}" if waves else "-",
+        *(str(total[name]) for name in ("nodes", "updated")),
+        str(shown.get("failures", 0)),  # also of nodes that were brought back
         _time(shown.get("startedAt")),
         printable(shown.get("reason")) or "-",
     )
@@ -242,7 +260,7 @@ def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
         "failures": f"{shown.get('failures', 0)} (limit {shown['maxFailures']}, then {shown['onFailure']})",
         "started": f"{_time(shown.get('startedAt'))} UTC by {printable(shown.get('createdBy'))}",
         "ended": f"{_time(shown['endedAt'])} UTC" if shown.get("endedAt") else "",
-        **{f"wave {each['wave']}": wave_text(each) for each in shown.get("waveProgress", ())},
+        **{f"wave {each['wave']}": wave_text(each, shown["state"]) for each in shown.get("waveProgress", ())},
     }
     lines = [output.format_pairs(rows)]
     if results := shown.get("gateResults"):

@@ -69,7 +69,8 @@ class ActiveRollout:
                 case "abort":
                     engine.abort(f"Aborted {by}.", now)
                 case "reverse":
-                    engine.reverse(f"Reversed {by}.", now)
+                    earlier = f" Before: {engine.state.reason}" if engine.state.failed else ""
+                    engine.reverse(f"Reversed {by}.{earlier}", now)
                 case "approve" if (gate := engine.current_gate) and gate.gate == order["gate"]:
                     engine.gate_answered(gate.wave, gate.gate, now, passed=True, message=f"Approved {by}.")
 

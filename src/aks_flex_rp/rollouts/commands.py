@@ -86,7 +86,7 @@ class RolloutCommands:
         template = await PoolTemplates(self.context.store).of_revision(pool, revision)
         check_may_apply(pool, template, request)
         await RolloutGuard(self.context.store).check_revision(pool, template.template)
-        await self._end_active(pool, request, replaces=wanted.replace_active)
+        await self._end_active(pool, name, request, replaces=wanted.replace_active)
         plan = wanted.plan(revision)
         nodes = await self._nodes(pool, plan, wanted)
         await self._keep_stable(pool, nodes)
@@ -95,7 +95,14 @@ class RolloutCommands:
         return made, True
 
     async def order(
-        self, cluster: ClusterInfo, pool: str, name: str, what: str, request: RequestContext, gate: str = ""
+        self,
+        cluster: ClusterInfo,
+        pool: str,
+        name: str,
+        what: str,
+        request: RequestContext,
+        gate: str = "",
+        note: str = "",
     ) -> StoredRollout:
         """Stores an order, and waits until it is carried out. Raises ArmError if it makes no sense now."""
         store, key = self.context.store, cluster.id.key
@@ -108,7 +115,7 @@ class RolloutCommands:
             orders = found.state.get("orders", [])
             if len(orders) >= MAX_ORDERS:
                 raise errors.concurrent_changes(name, "rollouts")
-            order = {"what": what, "by": request.caller.name, "gate": gate}
+            order = {"what": what, "by": f"{request.caller.name}{note}", "gate": gate}
             state = {**found.state, "orders": [*orders, order]}
             resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
             event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
@@ -197,15 +204,15 @@ class RolloutCommands:
             raise ArmError(409, "RolloutExists", message)
         return existing
 
-    async def _end_active(self, pool: Pool, request: RequestContext, *, replaces: bool) -> None:
+    async def _end_active(self, pool: Pool, name: str, request: RequestContext, *, replaces: bool) -> None:
         active = await self.context.store.active_rollout(pool.cluster, pool.key)
         if active is None:
             return
         if not replaces:
             raise rollout_active(pool.key, active.key)
-        cluster = await self.context.clusters.find(pool.cluster)
+        cluster, note = await self.context.clusters.find(pool.cluster), f", who started '{name}' instead"
         if cluster:
-            ended = await self.order(cluster, pool.key, active.key, "abort", request)
+            ended = await self.order(cluster, pool.key, active.key, "abort", request, note=note)
             if ended.active:
                 raise errors.concurrent_changes(active.key, "rollouts")
 

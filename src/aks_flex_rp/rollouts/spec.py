@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.api import kubernetes_rules
 from aks_flex_rp.arm.errors import Problem, problem_from_pydantic
 from aks_flex_rp.resource.models import ENVELOPE, WireModel
 from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
@@ -23,14 +25,30 @@ READ_ONLY = (
 
 
 def _share(text: str) -> str:
-    share = Share.parse(text)
+    share = Share.parse(text) if _SHARE.fullmatch(text) else Share()
     if not (0 < share.percent <= 100 or 0 < share.count <= 1_000_000):
-        raise PydanticCustomError("share", "must be a number of nodes such as 3, or a percentage from 1% to 100%")
+        reason = "'{value}' is not a number of nodes such as 3, nor a percentage from 1% to 100%"
+        raise PydanticCustomError("share", reason, {"value": text[:20]})
     return text
 
 
-ShareText = Annotated[str, Field(pattern=r"^[0-9]{1,7}%?$"), AfterValidator(_share)]
-Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=MAX_LABELS)]
+def _label_key(text: str) -> str:
+    if reason := kubernetes_rules.label_key(text):
+        raise PydanticCustomError("label", "'{value}' {reason}", {"value": text[:80], "reason": reason})
+    return text
+
+
+def _label_value(text: str) -> str:
+    if reason := kubernetes_rules.label_value(text):
+        raise PydanticCustomError("label", "'{value}' {reason}", {"value": text[:80], "reason": reason})
+    return text
+
+
+_SHARE = re.compile(r"[0-9]{1,7}%?")
+ShareText = Annotated[str, AfterValidator(_share)]
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
 Seconds = Annotated[int, Field(ge=0, le=WEEK)]
 
 
@@ -45,7 +63,7 @@ def _ascending(waves: list[str]) -> list[str]:
 
 
 class FailureDomainSpec(WireModel):
-    label: Annotated[str, Field(min_length=1, max_length=317)]
+    label: LabelKey
     max_unavailable: ShareText = "1"
 
 

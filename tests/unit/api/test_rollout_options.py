@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.api.rollout_options import RolloutOptionError, RolloutOptions, parse_gates, rollout_properties
+from aks_flex_node.api.rollout_options import (
+    RolloutOptionError,
+    RolloutOptions,
+    invalid_name,
+    parse_gates,
+    rollout_properties,
+)
 
 
 def test_no_options_leave_all_properties_to_the_service() -> None:
@@ -67,6 +73,14 @@ def test_failure_domain_without_number_leaves_the_limit_to_the_service() -> None
         (RolloutOptions(selector=["a=b", "a=c"]), "selector: 'a=c' contradicts a=b"),
         (RolloutOptions(failure_domain="site="), "failure-domain: 'site=' is not a label"),
         (RolloutOptions(failure_domain="=2"), "failure-domain: '=2' is not a label"),
+        (RolloutOptions(failure_domain="site=x"), "failure-domain: 'site=x' has the limit 'x', which is no share"),
+        (RolloutOptions(failure_domain="site=0"), "failure-domain: 'site=0' has the limit '0', which is no share"),
+        (RolloutOptions(soak="8d"), "soak: '8d' is too short or too long"),
+        (RolloutOptions(node_timeout="1s"), "node-timeout: '1s' is too short or too long"),
+        (RolloutOptions(max_unavailable="0%"), "max-unavailable: '0%' is not a share of the nodes"),
+        (RolloutOptions(waves=["ten", "100%"]), "wave: 'ten' is not a share of the nodes"),
+        (RolloutOptions(waves=["150%"]), "wave: '150%' is not a share of the nodes"),
+        (RolloutOptions(waves=["1", "50%"]), "wave: '50%' leaves nodes out"),
     ],
 )
 def test_invalid_option_is_named_with_its_value(options: RolloutOptions, message: str) -> None:
@@ -88,3 +102,9 @@ def test_gates_are_a_list_or_in_a_mapping() -> None:
 def test_file_without_list_of_gates_is_refused(content: object) -> None:
     with pytest.raises(RolloutOptionError, match=r"gates-file: 'gates.yaml' is not a list of gates"):
         parse_gates(content, "gates.yaml")
+
+
+def test_a_name_that_is_not_possible_is_explained() -> None:
+    assert invalid_name("k8s-1-36") is None
+    for name in ("Bad", "a_b", "a/../b", "-a", "a-", "", "a" * 41):
+        assert "lowercase letters" in str(invalid_name(name))

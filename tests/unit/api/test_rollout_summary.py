@@ -49,6 +49,25 @@ def test_progress_of_a_reversal_counts_all_waves() -> None:
     assert text == "Reversing; 10 nodes: 6 pending, 1 failed, 1 reversing, 2 reversed"
 
 
+def test_nodes_that_an_ended_rollout_left_alone_are_not_pending() -> None:
+    waves = [wave(1, 1, reversed=1), wave(2, 9, pending=9)]
+
+    text = progress_text(rollout("Reversed", waveProgress=waves)["properties"])
+
+    assert text == "Reversed; 10 nodes: 9 not updated, 1 reversed"
+    assert wave_text(waves[1], "Halted") == "9 nodes: 9 not updated"
+    assert wave_text(waves[1], "Succeeded") == "9 nodes: 9 pending"
+
+
+def test_a_rollout_without_nodes_says_so() -> None:
+    assert end_text(rollout("Succeeded", waveProgress=[])) == (
+        "The roll-out may changed nothing: no node of the pool needs revision 3"
+    )
+    assert end_text(rollout("Succeeded", waveProgress=[], nodeSelector={"site": "oslo"})) == (
+        "The roll-out may changed nothing: no node with the labels of its selector needs revision 3"
+    )
+
+
 def test_end_says_how_many_nodes_or_why() -> None:
     waves = [wave(1, 1, updated=1), wave(2, 9, updated=8, pending=1, offline=1)]
 

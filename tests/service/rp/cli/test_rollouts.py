@@ -169,6 +169,9 @@ def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: Simulat
     for words, message in {
         ("--soak", "10 min"): "--soak: '10 min' is not a duration.",
         ("--selector", "site"): "--selector: 'site' is not a label.",
+        ("--wave", "50%"): "--wave: '50%' leaves nodes out.",
+        ("--max-unavailable", "0"): "--max-unavailable: '0' is not a share of the nodes.",
+        ("--failure-domain", "site=many"): "--failure-domain: 'site=many' has the limit 'many', which is no share.",
         ("--gates-file", str(gates)): f"--gates-file: '{gates}' is not a list of gates.",
     }.items():
         wrong = person.types(*create, *words)
@@ -189,12 +192,17 @@ def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: Simulat
 def test_service_explains_properties_that_it_refuses(person: Person, fleet: SimulatedFleet) -> None:
     create = ("rollout", "create", *pool_of(fleet), "--name", "may", "--no-wait")
     for words, path in {
-        ("--wave", "50%"): "properties.waves",
-        ("--max-unavailable", "0"): "properties.maxUnavailable",
-        ("--failure-domain", "site=many"): "properties.failureDomain.maxUnavailable",
+        ("--wave", "5", "--wave", "1", "--wave", "100%"): "must be ascending: each wave includes the earlier ones",
+        ("--max-unavailable", "2000000"): "'2000000' is not a number of nodes such as 3, nor a percentage",
+        ("--failure-domain", "a b"): "'a b' is not a valid key.",
+        ("--canary", "a b=c"): "'a b' is not a valid key.",
+        ("--selector", "a=b c"): "'b c' is not a label value.",
         ("--revision", "7"): "RevisionNotFound",
     }.items():
         refused = person.types(*create, *words)
         assert refused.code == 5
         assert path in refused.err, refused.err
-    assert "rolloutName" in person.types(*create[:-2], "a" * 41, "--no-wait").err
+    for name in ("a" * 41, "Bad_Name", "../other"):
+        wrong = person.types(*create[:-2], name, "--no-wait")
+        assert wrong.code == 2
+        assert f"Invalid value for '--name' / '-n': '{name}' is not a name of a roll-out." in wrong.err

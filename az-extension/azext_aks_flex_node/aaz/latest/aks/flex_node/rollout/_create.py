@@ -98,7 +98,8 @@ def _properties(args: dict[str, Any]) -> dict[str, Any]:
             )
         )
     except rollout_options.RolloutOptionError as error:
-        text = f"--{error.option}: {error.value!r} {error.reason}."
+        option = {"wave": "waves"}.get(error.option, error.option)
+        text = f"--{option}: {error.value!r} {error.reason}."
         raise InvalidArgumentValueError(text, error.hint) from None
 
 
