@@ -125,7 +125,7 @@ class SimulatedFleet:
         moment = time.time() if at is None else at
         self.service.call(self.service.service.store.seen([(self.cluster, name, moment)]))
 
-    def work_until(self, *states: str, name: str = "r1", seconds: float = 20.0) -> dict[str, Any]:
+    def work_until(self, *states: str, name: str = "r1", seconds: float = 60.0) -> dict[str, Any]:
         """Lets the nodes work until the roll-out has one of these states, and returns it."""
 
         def is_there() -> bool:

@@ -67,5 +67,14 @@ def delivery(id: str = "hash", node: str = "edge-1", **more: Any) -> Delivery:  
     return replace(Delivery(id, "/c", node, 2000.0, b"\x00bundle\xff"), **more)
 
 
+async def no_more(changes: AsyncIterator[StoreChange]) -> None:
+    """Takes all changes until none follow."""
+    while True:
+        try:
+            await asyncio.wait_for(changes.__anext__(), 0.5)
+        except asyncio.TimeoutError:
+            return
+
+
 async def next_of(changes: AsyncIterator[StoreChange]) -> StoreChange:
     return await asyncio.wait_for(changes.__anext__(), SOON)
