@@ -118,7 +118,7 @@ def test_damaged_status_of_a_node_stops_only_its_roll_out(run: Run, status: dict
 # Edits
 
 
-def test_many_edits_do_not_remove_the_way_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_edits_do_not_remove_the_source_revision(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool keeps its newest revisions. Those of an open roll-out, and the stable one, are kept as well."""
     monkeypatch.setattr(pools, "MAX_REVISIONS", 3)
 
