@@ -145,7 +145,7 @@ def test_demo_runs_in_a_separate_lab(layout: LabLayout) -> None:
     assert (option, demo) == ("--lab", "demo")
     separate = LabLayout(name, layout.labs_directory, layout.cache)
 
-    assert len(QuickDemo(Lab(separate), NO_PROGRESS, print).run()) == 10
+    assert len(QuickDemo(Lab(separate), NO_PROGRESS, print).run()) == 11
 
 
 @pytest.mark.remedy("lab-component-exited")

@@ -210,6 +210,10 @@ def turn_back(made: ServiceSettings) -> None:
         "DROP TABLE record_upgrade",
         "DROP TABLE pools",
         *(f"DROP TABLE {each}" for each in ("pool_revisions", "enrolments", "enrolled_machines")),
+        *(
+            f"DROP TABLE {each}"
+            for each in ("rollouts", "rollout_nodes", "rollout_signals", "pool_versions", "leases")
+        ),
         *(f"ALTER TABLE fleet DROP COLUMN {each}" for each in ("pool", "pool_revision")),
         "ALTER TABLE audit DROP COLUMN who_id",
         *codes,
