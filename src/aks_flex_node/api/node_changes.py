@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.option_error import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -70,15 +72,8 @@ class NodeOptions:
     pool: str | None = None  # empty to leave the pool
 
 
-class NodeChangeError(ValueError):
-    """An option that cannot be applied: its name, value, reason and hint. Each front end formats its own message."""
-
-    def __init__(self, option: str, value: str, reason: str, hint: str) -> None:
-        super().__init__(f"{option}: {value!r} {reason}")
-        self.option = option
-        self.value = value
-        self.reason = reason
-        self.hint = hint
+class NodeChangeError(OptionError):
+    """An option that cannot be applied to a node."""
 
 
 class UnusedOptionsError(NodeChangeError):

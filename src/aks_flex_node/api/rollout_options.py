@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.option_error import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,15 +36,8 @@ def invalid_name(name: str) -> str | None:
     return "is not a name of a roll-out. Use up to 40 lowercase letters, digits and '-', and no '-' at the ends."
 
 
-class RolloutOptionError(ValueError):
-    """An option with an invalid value: its name, value, reason and hint. Each front end formats its own message."""
-
-    def __init__(self, option: str, value: str, reason: str, hint: str) -> None:
-        super().__init__(f"{option}: {value!r} {reason}")
-        self.option = option
-        self.value = value
-        self.reason = reason
-        self.hint = hint
+class RolloutOptionError(OptionError):
+    """An option of a roll-out with an invalid value."""
 
 
 @dataclass(frozen=True)

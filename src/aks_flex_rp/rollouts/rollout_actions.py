@@ -16,10 +16,11 @@ from aks_flex_rp.nodes.pool_stage import PoolStage
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.resource.effective import changed_values
 from aks_flex_rp.rollouts.gate_run import GateRun
+from aks_flex_rp.rollouts.node_reports import node_report
 from aks_flex_rp.rollouts.rollout_events import rollout_messages, state_events
 from aks_flex_rp.rollouts.states import NodeState
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
-from aks_flex_rp.store.rollout_model import BarredRevision
+from aks_flex_rp.store.rollout_model import BarredRevision, Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +164,22 @@ class RolloutActions:
         except (RecordRefused, RecordUnverifiable) as error:
             refused = [(name, ArmError(500, "RecordRefused", error.message)) for name in names]
         for name, why in refused:
-            rollout.engine.refused(name.lower(), f"{why.code}: {why.message}", self._context.now())
+            await self._refuse(rollout, name.lower(), why)
+
+    async def _refuse(self, rollout: ActiveRollout, name: str, why: ArmError) -> None:
+        """Tells the engine that a node cannot have its revision, or that it left the pool a moment ago: that is not
+        a failure.
+        """
+        now = self._context.now()
+        try:
+            node = await self._store.node(rollout.stored.cluster, name)
+            report = node_report(node, rollout.stored.pool, Heartbeat(), now)
+        except (RecordRefused, RecordUnverifiable):
+            report = rollout.engine.nodes[name].report
+        if report.gone:
+            rollout.engine.report(name, report, now)
+        else:
+            rollout.engine.refused(name, f"{why.code}: {why.message}", now)
 
     async def stage_some(self, rollout: ActiveRollout) -> None:
         """Asks some of the nodes that wait for it to download ahead."""

@@ -21,7 +21,7 @@ from aks_flex_node.agent.daemon.session import (
     StopRequest,
     open_session,
 )
-from aks_flex_node.agent.daemon.staging import StagingJob
+from aks_flex_node.agent.daemon.stage_job import StagingJob
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.event_log import EventLog, JournalSink
 from aks_flex_node.agent.job_records import job_result, update_journal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.daemon.conditions import ReportInput
-from aks_flex_node.agent.daemon.staging import FAILURES
+from aks_flex_node.agent.daemon.stage_job import FAILURES
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError

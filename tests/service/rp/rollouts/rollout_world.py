@@ -26,12 +26,14 @@ from tests.service.rp.api.service_harness import settings
 from tests.service.rp.api.simulated_fleet import BETTER, GOOD, QUICK, conditions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
     from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.protocol import Store
+
+    Run = Callable[[Callable[["Fleet"], Awaitable[None]]], None]
 
 numbers = count(1)
 CA_CERT_DATA = "bm8gQ0E="  # no cluster is called

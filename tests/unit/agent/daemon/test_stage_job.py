@@ -12,7 +12,7 @@ from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
 from aks_flex_node.agent.daemon.session import FilesChanged
-from aks_flex_node.agent.daemon.staging import MAX_TARGETS, TARGETS_SECONDS
+from aks_flex_node.agent.daemon.stage_job import MAX_TARGETS, TARGETS_SECONDS
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
