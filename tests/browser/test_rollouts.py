@@ -182,7 +182,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     page.get_by_label("Gates as JSON").fill('[{"name": "g", "webhook": {"receiver": 7}}]')
     order(page, "Start roll-out")
     assert "100%" in wrong_at(page, "Waves")
-    assert "pattern" in wrong_at(page, "Unavailable nodes") or "match" in wrong_at(page, "Unavailable nodes")
+    assert "'many' is not a number of nodes" in wrong_at(page, "Unavailable nodes")
     assert "1% to 100%" in wrong_at(page, "Unavailable nodes per failure domain")
     assert "receiver" in wrong_at(page, "Gates as JSON")
     assert page.get_by_label("Labels of the first wave").input_value() == "site=north"

@@ -57,7 +57,6 @@ STATE_FILES = (
 # Readable by everyone, unlike the state directory. In memory, because the daemon writes it every minute.
 PUBLIC_STATUS_DIR = "/run/aks-flex-node"
 PUBLIC_STATUS = f"{PUBLIC_STATUS_DIR}/status.json"
-STAGE_UNIT = "aks-flex-node-stage.service"  # of the staging job: a long download must not delay other jobs
 # Completes an unbootstrap that is interrupted after it has removed the daemon. It is removed last.
 COMPLETION_UNIT = "/etc/systemd/system/aks-flex-node-unbootstrap.service"
 COMPLETION_LINK = "/etc/systemd/system/multi-user.target.wants/aks-flex-node-unbootstrap.service"

@@ -21,6 +21,7 @@ from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUEN
 from aks_flex_node.agent.components.service import UNIT_NAME, completion_unit
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import state_file
@@ -217,7 +218,7 @@ class Unbootstrap:
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
-        for name in (UNIT_NAME, paths.STAGE_UNIT):  # the first if started with the unit of the package, which stays
+        for name in (UNIT_NAME, STAGE_UNIT):  # the first if started with the unit of the package, which stays
             if self.engine.host.unit(name).running:
                 yield StopUnit(name)
         yield RemoveTree(f"{data_dir}/originals")

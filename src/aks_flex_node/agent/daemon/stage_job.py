@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import STAGE_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JobRunner
-from aks_flex_node.agent.paths import STAGE_UNIT, STAGING_RESULT
+from aks_flex_node.agent.paths import STAGING_RESULT
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import StopUnit
 from aks_flex_node.lean_dataclass import dataclass

@@ -19,6 +19,9 @@ EARLIER_VALUES = {"leave": "unbootstrap", "connect": "renew-vpn", "earlier": "ad
 EARLIER_KEYS = {"again": "retryable"}
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
+# The units in which jobs run. Staging has its own: a long download must not delay other jobs.
+JOB_UNIT = "aks-flex-node-job.service"
+STAGE_UNIT = "aks-flex-node-stage.service"
 JOB_KILLED = "JobKilled"  # the reason of a job whose process was killed
 JOB_EXITED = "JobExited"  # the reason of a job that ended without a result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JOB_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import COMPLETION_UNIT, JOB_RESULT
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.host.host import Host
 
-JOB_UNIT = "aks-flex-node-job.service"
 MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day; all steps of a job have their own limits
 CHECK_SECONDS = 1.0
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap.unbootstrap import AGENT_FILES, Unbootstrap
-from aks_flex_node.agent.paths import STAGE_UNIT
+from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import RemoveTree, StartUnit, StopUnit
 from tests.unit.agent.builders import DATA, empty_host, engine_on

@@ -14,8 +14,7 @@ from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, run_controller
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
 from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, StopRequest
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.agent.job_records.job_result import JOB_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.policy import POLICY_FILE

@@ -8,8 +8,14 @@ from aks_flex_node.agent.daemon.controller import BLOCKED_SECONDS, DRIFT_MIN_SEC
 from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
 from aks_flex_node.agent.daemon.session import FilesChanged, NodeChanged, PollEvent
-from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus, write_result
-from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.agent.job_records.job_result import (
+    JOB_KILLED,
+    JOB_UNIT,
+    JobKind,
+    JobResult,
+    JobStatus,
+    write_result,
+)
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.host.actions import StartUnit, StopUnit

@@ -14,8 +14,8 @@ from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SEC
 from aks_flex_node.agent.daemon.session import FilesChanged
 from aks_flex_node.agent.daemon.stage_job import MAX_TARGETS, TARGETS_SECONDS
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
-from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, STAGE_UNIT, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG, STAGING_RESULT
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
-from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, find_signal, job_command
+from aks_flex_node.agent.job_records.job_result import JOB_UNIT, JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.jobs.runner import JobRunner, find_signal, job_command
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
