@@ -76,5 +76,17 @@ async def no_more(changes: AsyncIterator[StoreChange]) -> None:
             return
 
 
+async def comes(changes: AsyncIterator[StoreChange], expected: StoreChange) -> bool:
+    """Returns whether a change comes, after others: a replica on PostgreSQL is told twice of its own writes."""
+
+    async def find() -> bool:
+        async for change in changes:
+            if change == expected:
+                return True
+        return False
+
+    return await asyncio.wait_for(find(), SOON)
+
+
 async def next_of(changes: AsyncIterator[StoreChange]) -> StoreChange:
     return await asyncio.wait_for(changes.__anext__(), SOON)
