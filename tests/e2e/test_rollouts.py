@@ -11,6 +11,8 @@ import pytest
 from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.mirror.fault_rules import StatusFault
+from tests.agents import flex
 from tests.enrolled_node import EnrolledNode, Enrolments, prepare_to_enrol
 from tests.providers import Provider
 from tests.wait import until
@@ -27,7 +29,7 @@ PLAN = {
     "maxUnavailable": "1",
     "soakSeconds": 5,
     "nodeTimeoutSeconds": 300,
-    "stageTimeoutSeconds": 30,
+    "stageTimeoutSeconds": 600,
 }
 BROKEN_CONTAINERD = "2.99.99"
 
@@ -47,7 +49,10 @@ class Fleet:
         return found
 
     def ends(self, name: str, state: str) -> dict[str, Any]:
-        until(lambda: bool(self.shown(name).get("endedAt")), f"the roll-out {name} ends")
+        try:
+            until(lambda: bool(self.shown(name).get("endedAt")), f"the roll-out {name} ends", 300)
+        except AssertionError as error:
+            raise AssertionError(self.shown(name)) from error
         found = self.shown(name)
         assert found["state"] == state, (found["reason"], self.causes(name))
         return found
@@ -140,3 +145,26 @@ def test_bad_revision_touches_one_node_and_comes_back(fleet: Fleet, bad_containe
     barred = fleet.enrolments.ask("GET")["properties"]["barredRevisions"]
     assert barred[-1]["rollout"] == f"bad-{what}"
     until(fleet.is_whole, "all nodes are Ready and all pods answer")
+
+
+def test_wave_succeeds_with_the_mirror_cut_when_it_starts(fleet: Fleet) -> None:
+    newer = {"versions": {**VERSIONS, "kubernetes": "1.36.3"}}
+    fleet.start("staged", newer, gates=[{"name": "cut", "approval": {}}], maxUnavailable="100%")
+    until(lambda: fleet.shown("staged")["state"] == "Gates", "the first wave is done")
+
+    def is_staged() -> bool:
+        return all(node.status.get("stagedPoolRevision") for node in fleet.nodes[1:])
+
+    until(is_staged, "the nodes of the next wave have all they need")
+    fleet.lab.mirror.add("*", StatusFault(503))
+    try:
+        fleet.enrolments.ask("POST", "rollouts", "staged", "approve", body={})
+        until(lambda: fleet.shown("staged")["wave"] == 2, "the second wave begins")
+        until(lambda: fleet.shown("staged")["state"] == "Gates", "the second wave is done")
+    finally:
+        fleet.lab.mirror.reset()
+    fleet.enrolments.ask("POST", "rollouts", "staged", "approve", body={})
+    fleet.ends("staged", "Succeeded")
+    for node in fleet.nodes:
+        assert node.node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3"
+        assert flex(node.machine, "verify", check=False).ok

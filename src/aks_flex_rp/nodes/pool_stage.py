@@ -14,6 +14,8 @@ from aks_flex_rp.resource.validation import stay_in_pool
 from aks_flex_rp.store.model import NextRevision
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.validation import PoolTemplate
     from aks_flex_rp.store.model import Node
@@ -27,31 +29,48 @@ class PoolStage:
     request: RequestContext
     allow_downgrade: bool = False
 
-    async def stage(self, name: str, template: PoolTemplate | None) -> bool:
-        """Sets what the machine of a node downloads ahead; nothing if `template` is None. Returns whether it has to.
+    async def stage(self, name: str, template: PoolTemplate) -> bool:
+        """Sets what the machine of a node downloads ahead. Returns whether it has to.
 
         A node for which the revision is not valid is left as it is: the roll-out learns why when it is applied.
         """
+
+        async def write(before: Node | None) -> bool:
+            if before is None or before.pool is None or before.pool.name != self.pool:
+                return False
+            if before.pool.revision == template.revision:
+                return False
+            following = self._next(before, template)
+            known = before.pool.next.revision if before.pool.next else 0
+            if known != (following.revision if following else 0):
+                await self._put(before, following)
+            return following is not None
+
+        return await self._retry(name, write)
+
+    async def unstage(self, name: str, revision: int) -> None:
+        """Removes what the machine of a node downloads ahead, unless it is for another revision."""
+
+        async def write(before: Node | None) -> bool:
+            following = before.pool.next if before and before.pool else None
+            if before and following and following.revision == revision:
+                await self._put(before, None)
+            return False
+
+        await self._retry(name, write)
+
+    async def _retry(self, name: str, write: Callable[[Node | None], Awaitable[bool]]) -> bool:
         store, key = self.context.store, self.cluster.id.key
         return await retry_on_conflict(
-            lambda: store.node(key, name.lower()),
-            lambda node: self._write(node, template),
-            lambda: errors.concurrent_changes(name),
+            lambda: store.node(key, name.lower()), write, lambda: errors.concurrent_changes(name)
         )
 
-    async def _write(self, before: Node | None, template: PoolTemplate | None) -> bool:
-        if before is None or before.pool is None or before.pool.name != self.pool:
-            return False
-        if template and before.pool.revision == template.revision:
-            return False
-        known = before.pool.next.revision if before.pool.next else 0
-        following = self._next(before, template) if template else None
-        if known == (following.revision if following else 0):
-            return following is not None
+    async def _put(self, before: Node, following: NextRevision | None) -> None:
+        if before.pool is None:
+            return
         etag = f'"{before.version}.{following.revision}"' if following else f'"{before.version}"'
         node = replace(before, pool=replace(before.pool, next=following), etag=etag)
         await self.context.store.put_node(node, before.etag)
-        return following is not None
 
     def _next(self, before: Node, template: PoolTemplate) -> NextRevision | None:
         context = validation_context(self.context, self.cluster, before, allow_downgrade=True)

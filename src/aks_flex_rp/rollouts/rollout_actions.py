@@ -186,10 +186,14 @@ class RolloutActions:
         for _ in range(min(len(rollout.stages), MAX_STAGES)):
             each = rollout.stages.popleft()
             try:
-                cluster, _, template = await self._template(rollout, each.revision or rollout.engine.plan.revision)
+                revision = rollout.engine.plan.revision
+                cluster, _, template = await self._template(rollout, revision)
                 request, downgrade = _request(rollout.stored), rollout.spec.allow_downgrade
                 stage = PoolStage(self._context, cluster, rollout.stored.pool, request, downgrade)
-                has_to = await stage.stage(each.node, template if each.revision else None)
+                if not each.revision:
+                    await stage.unstage(each.node, revision)
+                    continue
+                has_to = await stage.stage(each.node, template)
             except (ArmError, RecordRefused, RecordUnverifiable) as error:
                 log.warning("The node %s is not asked to download ahead: %s", each.node, error)
                 has_to = False

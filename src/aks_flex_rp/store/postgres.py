@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 ALIVE_SECONDS = 10  # interval of checks on an idle connection
+VALUE_TAKEN = "Another writer has taken this value."
 
 
 class ChangeListener:
@@ -203,7 +204,7 @@ class PostgresStore(SqlStore):
         try:
             decided = await self._batches.write(sql.single_statement(write, len(values)), storable(values))
         except asyncpg.UniqueViolationError:
-            raise Conflict("Another writer has taken this value.") from None
+            raise Conflict(VALUE_TAKEN) from None
         if decided and change:
             self._changes.publish([change])
         return decided
@@ -213,7 +214,10 @@ class PostgresStore(SqlStore):
 
     async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
         parameters = [storable(one) for one in values]
-        await self._do(lambda connection: connection.executemany(text, parameters), repeatable=repeatable)
+        try:
+            await self._do(lambda connection: connection.executemany(text, parameters), repeatable=repeatable)
+        except asyncpg.UniqueViolationError:
+            raise Conflict(VALUE_TAKEN) from None
 
     async def _do(self, act: Callable[[PoolConnectionProxy], Awaitable[T]], *, repeatable: bool = False) -> T:
         return await self._with_retry(lambda: self._once(act), repeatable=repeatable)

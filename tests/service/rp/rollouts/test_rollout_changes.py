@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes.pool_operations import PoolCommands
+from aks_flex_rp.nodes.pool_stage import PoolStage
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.model import Conflict, RecordRefused
 from tests.service.rp.api.fake_clusters import PLANT
@@ -245,5 +247,36 @@ def test_override_is_kept_if_the_decision_about_it_is_not_stored(run: Run) -> No
         fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
         await fleet.replica.step()
         assert (await fleet.causes())[last] == "It was taken out by somebody@example.com."
+
+    run(test)
+
+
+def test_end_of_a_roll_out_keeps_what_the_next_one_has_downloaded(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        await fleet.start(stageTimeoutSeconds=600)
+        await fleet.replica.step()
+        stage = PoolStage(fleet.replica.context, fleet.cluster, fleet.pool, PERSON)
+
+        async def next_revision() -> int:
+            pool = (await fleet.node(fleet.names[0])).pool
+            return pool.next.revision if pool and pool.next else 0
+
+        assert await next_revision() == 2
+        await stage.unstage(fleet.names[0], 1)  # late, of an earlier roll-out
+        assert await next_revision() == 2
+        await stage.unstage(fleet.names[0], 2)
+        assert await next_revision() == 0
+
+    run(test)
+
+
+def test_two_roll_outs_of_the_same_moment_are_not_mixed(run: Run) -> None:
+    async def test(fleet: Fleet) -> None:
+        made = await fleet.start()
+        nodes = await fleet.store.rollout_nodes(made)
+        await fleet.order("abort")
+        with pytest.raises(Conflict):
+            await fleet.store.create_rollout(replace(made, key="r2"), nodes)
+        assert await fleet.store.rollout(PLANT.key, fleet.pool, "r2") is None
 
     run(test)
