@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from tests.providers import VERSION, Provider
 from tests.wait import until, until_named
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
@@ -76,3 +79,20 @@ class Followed:
 
     def delete(self) -> None:
         self.provider.delete(self.name)
+
+
+@contextmanager
+def temporary_node(lab: Lab, name: str, **properties: Any) -> Iterator[Followed]:
+    """Adds a machine and yields it as a Ready managed node. Removes both afterwards."""
+    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
+
+    with lab.exclusive():
+        machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1")
+    node = Followed.make(lab, machine, **properties)
+    node.join()
+    until(lambda: node.condition("Ready").get("status") == "True", "the node is Ready")
+    yield node
+    node.delete()
+    with lab.exclusive():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")

@@ -111,6 +111,13 @@ class WordsArg(AAZBaseArg, AAZListType):
         return Action
 
 
+def add_options(schema: Schema, group: str, kind: type[AAZBaseArg], texts: dict[str, str]) -> None:
+    """Adds options of one kind with their help. The option of `max_pods` is --max-pods."""
+    for name, text in texts.items():
+        option = kind(options=[f"--{name.replace('_', '-')}"], arg_group=group, help=text)
+        setattr(schema, name, option)
+
+
 def cluster(schema: Schema, *, ids: bool) -> None:
     """Adds the options that identify a cluster."""
     schema.resource_group = GroupArg(required=True)
@@ -196,28 +203,14 @@ def replace_machine(schema: Any) -> None:
 
 def self_hosted(schema: Schema) -> None:
     """Adds the options of a self-hosted resource provider."""
-    default = f"Default: `az config set {SECTION}"
-    group = "Self-hosted Service"
-    schema.rp_endpoint = PlainArg(
-        options=["--rp-endpoint"],
-        arg_group=group,
-        help=f"URL of a self-hosted resource provider, https://HOST:PORT. {default}.rp_endpoint=…`.",
-    )
-    schema.rp_audience = PlainArg(
-        options=["--rp-audience"],
-        arg_group=group,
-        help=f"Audience of its tokens, such as api://CLIENT-ID. {default}.rp_audience=…`.",
-    )
-    schema.rp_key_file = PlainArg(
-        options=["--rp-key-file"],
-        arg_group=group,
-        help=f"File with its admin key (mode 0600), instead of `az login`. {default}.rp_key_file=…`.",
-    )
-    schema.rp_ca_file = PlainArg(
-        options=["--rp-ca-file"],
-        arg_group=group,
-        help=f"Its CA certificate (PEM), if this host does not trust it. {default}.rp_ca_file=…`.",
-    )
+    texts = {
+        "rp_endpoint": "URL of a self-hosted resource provider, https://HOST:PORT.",
+        "rp_audience": "Audience of its tokens, such as api://CLIENT-ID.",
+        "rp_key_file": "File with its admin key (mode 0600), instead of `az login`.",
+        "rp_ca_file": "Its CA certificate (PEM), if this host does not trust it.",
+    }
+    defaults = {name: f"{text} Default: `az config set {SECTION}.{name}=…`." for name, text in texts.items()}
+    add_options(schema, "Self-hosted Service", PlainArg, defaults)
 
 
 def identity(schema: Schema) -> None:
@@ -262,46 +255,32 @@ def identity(schema: Schema) -> None:
 
 def versions(schema: Schema) -> None:
     """Adds the version options of the components."""
-    for name, text in COMPONENTS.items():
-        option = AAZStrArg(options=[f"--{name}-version"], arg_group="Versions", help=text)
-        setattr(schema, f"{name}_version", option)
+    add_options(schema, "Versions", AAZStrArg, {f"{name}_version": text for name, text in COMPONENTS.items()})
 
 
 def settings(schema: Schema) -> None:
     """Adds the options of the node configuration."""
-    schema.max_pods = AAZIntArg(options=["--max-pods"], arg_group="Node", help="Maximum number of pods.")
-    schema.labels = WordsArg(
-        options=["--labels"],
-        arg_group="Node",
-        help="Space-separated labels: KEY=VALUE sets, KEY- removes a label. Other labels are kept.",
-    )
-    schema.taints = WordsArg(
-        options=["--taints"],
-        arg_group="Node",
-        help="Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Others are kept.",
-    )
-    schema.kubelet_config = AAZStrArg(
-        options=["--kubelet-config"],
-        arg_group="Node",
-        help="File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API).",
-    )
-    schema.kubelet_settings = WordsArg(
-        options=["--kubelet-settings"],
-        arg_group="Node",
-        help="Space-separated kubelet settings, for example kubeReserved.cpu=100m: KEY=VALUE sets, KEY- removes. "
-        "Others are kept.",
-    )
-    schema.server_url = AAZStrArg(
-        options=["--server-url"],
-        arg_group="Node",
-        help='API server URL for this node. "" resets it to the URL of the cluster.',
-    )
+    group = "Node"
+    schema.max_pods = AAZIntArg(options=["--max-pods"], arg_group=group, help="Maximum number of pods.")
+    lists = {
+        "labels": "Space-separated labels: KEY=VALUE sets, KEY- removes a label. Other labels are kept.",
+        "taints": "Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Others are "
+        "kept.",
+        "kubelet_settings": "Space-separated kubelet settings, for example kubeReserved.cpu=100m: KEY=VALUE sets, "
+        "KEY- removes. Others are kept.",
+    }
+    add_options(schema, group, WordsArg, lists)
+    texts = {
+        "kubelet_config": "File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API).",
+        "server_url": 'API server URL for this node. "" resets it to the URL of the cluster.',
+    }
+    add_options(schema, group, AAZStrArg, texts)
     schema.vpn = AAZBoolArg(
-        options=["--vpn"], arg_group="Node", help="Connect through a VPN. Configure it with --file."
+        options=["--vpn"], arg_group=group, help="Connect through a VPN. Configure it with --file."
     )
     schema.file = AAZStrArg(
         options=["--file", "-f"],
-        arg_group="Node",
+        arg_group=group,
         help="File (JSON or YAML) with all properties of the API. Options override the file.",
     )
 
@@ -320,42 +299,24 @@ def management(schema: Schema) -> None:
         enum={"log": "log", "repair": "repair"},
         help="Action on drift: report it (log), or also repair it (repair).",
     )
-    schema.pause = AAZBoolArg(options=["--pause"], arg_group=group, help="Pause changes on the machine.")
-    schema.drain = AAZBoolArg(
-        options=["--drain"], arg_group=group, help="Drain the node before an update that stops its pods."
-    )
-    schema.drain_timeout = AAZIntArg(
-        options=["--drain-timeout"], arg_group=group, help="Time limit of a drain in seconds."
-    )
-    schema.health_timeout = AAZIntArg(
-        options=["--health-timeout"],
-        arg_group=group,
-        help="Time in seconds in which an updated node must become healthy.",
-    )
-    _maintenance_window(schema, group)
-
-
-def _maintenance_window(schema: Schema, group: str) -> None:
-    schema.window_start = AAZStrArg(
-        options=["--window-start"],
-        arg_group=group,
-        help='Maintenance window: its start, HH:MM. "" removes the window.',
-    )
-    schema.window_days = WordsArg(
-        options=["--window-days"],
-        arg_group=group,
-        help="Maintenance window: space-separated weekdays, or daily (default).",
-    )
-    schema.window_minutes = AAZIntArg(
-        options=["--window-minutes"],
-        arg_group=group,
-        help="Maintenance window: its duration in minutes, 15 to 1440.",
-    )
-    schema.window_time_zone = AAZStrArg(
-        options=["--window-time-zone"],
-        arg_group=group,
-        help="Maintenance window: its time zone, for example Europe/Berlin.",
-    )
+    flags = {
+        "pause": "Pause changes on the machine.",
+        "drain": "Drain the node before an update that stops its pods.",
+    }
+    add_options(schema, group, AAZBoolArg, flags)
+    numbers = {
+        "drain_timeout": "Time limit of a drain in seconds.",
+        "health_timeout": "Time in seconds in which an updated node must become healthy.",
+        "window_minutes": "Maintenance window: its duration in minutes, 15 to 1440.",
+    }
+    add_options(schema, group, AAZIntArg, numbers)
+    texts = {
+        "window_start": 'Maintenance window: its start, HH:MM. "" removes the window.',
+        "window_time_zone": "Maintenance window: its time zone, for example Europe/Berlin.",
+    }
+    add_options(schema, group, AAZStrArg, texts)
+    days = "Maintenance window: space-separated weekdays, or daily (default)."
+    add_options(schema, group, WordsArg, {"window_days": days})
 
 
 def node_options(schema: Schema) -> None:

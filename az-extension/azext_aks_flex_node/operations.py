@@ -92,10 +92,64 @@ class GetNode(NodeOperation):
         return f"{super().url}/{self.serialize_url_param('nodeName', self.ctx.args.name)['nodeName']}"
 
 
-class PutNode(GetNode):
-    """Replaces the node with this etag. Without an etag, creates a new node."""
+class BodyOperation(NodeOperation):
+    """A request with a JSON body. Subclasses also inherit the resource of its URL."""
+
+    def __init__(self, ctx: FlexNodeContext, body: Document) -> None:
+        super().__init__(ctx)
+        self._body = body
+
+    @property
+    def header_parameters(self) -> dict[str, str]:
+        return {**super().header_parameters, "Content-Type": "application/json"}
+
+    @property
+    def content(self) -> Document:
+        return self._body
+
+
+class PutOperation(BodyOperation):
+    """Replaces the resource with this etag. Without an etag, creates a new one."""
 
     METHOD = "PUT"
+
+    def __init__(self, ctx: FlexNodeContext, properties: Document, *, etag: str = "") -> None:
+        super().__init__(ctx, {"properties": properties})
+        self._precondition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
+
+    @property
+    def header_parameters(self) -> dict[str, str]:
+        return {**super().header_parameters, **self._precondition}
+
+
+class ActionOperation(BodyOperation):
+    """Sends an action of a resource, for example `apply`."""
+
+    METHOD = "POST"
+
+    def __init__(self, ctx: FlexNodeContext, action: str, body: Document | None = None) -> None:
+        super().__init__(ctx, body or {})
+        self._action = action
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/{self._action}"
+
+
+class DeleteOperation(NodeOperation):
+    """Deletes a resource. Returns whether there was one."""
+
+    METHOD = "DELETE"
+
+    def __call__(self) -> bool:
+        answer = self.client.send_request(request=self.make_request(), stream=False).http_response
+        if answer.status_code not in {200, 204}:  # neither has a body
+            self.on_error(answer)
+        return bool(answer.status_code == 200)
+
+
+class PutNode(PutOperation, GetNode):
+    """Replaces the node with this etag. Without an etag, creates a new node."""
 
     def __init__(
         self,
@@ -107,22 +161,12 @@ class PutNode(GetNode):
         downgrade: bool = False,
         override: bool = False,
     ) -> None:
-        super().__init__(ctx)
-        self._properties = properties
-        self._precondition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
+        super().__init__(ctx, properties, etag=etag)
         self._flags = {"configUrl": url, "allowDowngrade": downgrade, "overrideRollout": override}
 
     @property
     def query_parameters(self) -> dict[str, str]:
         return {**super().query_parameters, **{name: "true" for name, is_set in self._flags.items() if is_set}}
-
-    @property
-    def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json", **self._precondition}
-
-    @property
-    def content(self) -> Document:
-        return {"properties": self._properties}
 
 
 class DeleteNode(GetNode):
@@ -131,26 +175,11 @@ class DeleteNode(GetNode):
     METHOD = "DELETE"
 
 
-class RegenerateToken(GetNode):
+class RegenerateToken(ActionOperation, GetNode):
     """Creates a new token and configuration URL. With `replace`, another machine than the current one may use it."""
 
-    METHOD = "POST"
-
     def __init__(self, ctx: FlexNodeContext, *, replace: bool = False) -> None:
-        super().__init__(ctx)
-        self._body = {"replaceMachine": True} if replace else {}
-
-    @property
-    def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json"}
-
-    @property
-    def content(self) -> Document:
-        return self._body
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/regenerateToken"
+        super().__init__(ctx, "regenerateToken", {"replaceMachine": True} if replace else {})
 
 
 class RevokeKey(GetNode):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from azext_aks_flex_node.operations import ListNodes, NodeOperation
+from azext_aks_flex_node.operations import (
+    ActionOperation,
+    BodyOperation,
+    DeleteOperation,
+    ListNodes,
+    NodeOperation,
+    PutOperation,
+)
 
 if TYPE_CHECKING:
     from azext_aks_flex_node.client import FlexNodeContext
@@ -46,68 +53,19 @@ class GetPool(NodeOperation):
         return f"{pools}/{self.serialize_url_param('poolName', self.ctx.args.name)['poolName']}"
 
 
-class PutPool(GetPool):
+class PutPool(PutOperation, GetPool):
     """Replaces the pool with this etag. Without an etag, creates a new pool."""
 
-    METHOD = "PUT"
 
-    def __init__(self, ctx: FlexNodeContext, properties: Document, *, etag: str = "") -> None:
-        super().__init__(ctx)
-        self._properties = properties
-        self._precondition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-
-    @property
-    def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json", **self._precondition}
-
-    @property
-    def content(self) -> Document:
-        return {"properties": self._properties}
-
-
-class DeletePool(GetPool):
+class DeletePool(DeleteOperation, GetPool):
     """Deletes a pool. Returns whether there was one."""
 
-    METHOD = "DELETE"
 
-    def __call__(self) -> bool:
-        answer = self.client.send_request(request=self.make_request(), stream=False).http_response
-        if answer.status_code not in {200, 204}:  # neither has a body
-            self.on_error(answer)
-        return bool(answer.status_code == 200)
+class ActOnPool(ActionOperation, GetPool):
+    """Sends an action, for example `apply`."""
 
 
-class ApplyPool(GetPool):
-    """Brings nodes of a pool to a revision."""
-
-    METHOD = "POST"
-
-    def __init__(self, ctx: FlexNodeContext, body: Document) -> None:
-        super().__init__(ctx)
-        self._body = body
-
-    @property
-    def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json"}
-
-    @property
-    def content(self) -> Document:
-        return self._body
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/apply"
-
-
-class AllowRevision(ApplyPool):
-    """Lifts the bar of a revision. Returns the pool."""
-
-    @property
-    def url(self) -> str:
-        return f"{GetPool.url.fget(self)}/allowRevision"  # type: ignore[attr-defined]
-
-
-class EnrolmentOperation(ApplyPool):
+class EnrolmentOperation(BodyOperation, GetPool):
     """A request about an enrolment of a pool, or about its machines."""
 
     def __init__(self, ctx: FlexNodeContext, *below: str, body: Document | None = None, method: str = "POST") -> None:
@@ -121,7 +79,7 @@ class EnrolmentOperation(ApplyPool):
     @property
     def url(self) -> str:
         parts = [self.serialize_url_param("part", each)["part"] for each in self._below]
-        return "/".join((GetPool.url.fget(self), "enrolments", *parts))  # type: ignore[attr-defined]
+        return "/".join((super().url, "enrolments", *parts))
 
 
 class ListEnrolments(ListPools):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from azext_aks_flex_node.operations import ListNodes, NodeOperation
+from azext_aks_flex_node.operations import ActionOperation, BodyOperation, DeleteOperation, ListNodes, NodeOperation
 from azext_aks_flex_node.pool_operations import POOLS
 
 if TYPE_CHECKING:
     from azext_aks_flex_node.client import FlexNodeContext
-
-    Document = dict[str, Any]
 
 
 def _rollouts_url(operation: NodeOperation) -> str:
@@ -38,45 +36,15 @@ class GetRollout(NodeOperation):
         return f"{_rollouts_url(self)}/{name}"
 
 
-class DeleteRollout(GetRollout):
+class DeleteRollout(DeleteOperation, GetRollout):
     """Deletes a roll-out that has ended. Returns whether there was one."""
 
-    METHOD = "DELETE"
 
-    def __call__(self) -> bool:
-        answer = self.client.send_request(request=self.make_request(), stream=False).http_response
-        if answer.status_code not in {200, 204}:  # neither has a body
-            self.on_error(answer)
-        return bool(answer.status_code == 200)
-
-
-class PutRollout(GetRollout):
+class PutRollout(BodyOperation, GetRollout):
     """Creates and starts a roll-out."""
 
     METHOD = "PUT"
 
-    def __init__(self, ctx: FlexNodeContext, body: Document) -> None:
-        super().__init__(ctx)
-        self._body = body
 
-    @property
-    def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json"}
-
-    @property
-    def content(self) -> Document:
-        return self._body
-
-
-class ActOnRollout(PutRollout):
+class ActOnRollout(ActionOperation, GetRollout):
     """Sends an action, for example `pause`."""
-
-    METHOD = "POST"
-
-    def __init__(self, ctx: FlexNodeContext, action: str, body: Document | None = None) -> None:
-        super().__init__(ctx, body or {})
-        self._action = action
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/{self._action}"

@@ -62,7 +62,7 @@ from aks_flex_rp.rollouts.commands import RolloutCommands
 from aks_flex_rp.rollouts.controller import RolloutController, run_controller
 from aks_flex_rp.rollouts.gate_runner import GateRunner
 from aks_flex_rp.rollouts.rollout_actions import RolloutActions
-from aks_flex_rp.rollouts.rollout_counts import count_rollouts
+from aks_flex_rp.rollouts.view import count_rollouts
 from aks_flex_rp.settings import AzureSettings
 from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 

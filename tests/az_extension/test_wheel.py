@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from email.parser import Parser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from aks_flex_node.api import (
     enrolments,
     node_changes,
     node_summary,
+    option_error,
     rollout_options,
     rollout_summary,
 )
@@ -31,6 +33,7 @@ SHARED = {
     "azext_aks_flex_node/vendored/enrolments.py": enrolments.__file__,
     "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
     "azext_aks_flex_node/vendored/node_summary.py": node_summary.__file__,
+    "azext_aks_flex_node/vendored/option_error.py": option_error.__file__,
     "azext_aks_flex_node/vendored/rollout_options.py": rollout_options.__file__,
     "azext_aks_flex_node/vendored/rollout_summary.py": rollout_summary.__file__,
 }
@@ -45,6 +48,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZipFile]:
 @pytest.mark.parametrize("name", SHARED)
 def test_wheel_vendors_shared_files_unchanged(wheel: ZipFile, name: str) -> None:
     assert wheel.read(name) == Path(SHARED[name]).read_bytes()
+
+
+def test_wheel_imports_no_module_of_the_agent_or_provider(wheel: ZipFile) -> None:
+    """They are not installed beside az: one such import, and az loads none of the commands."""
+    sources = [ast.parse(wheel.read(name)) for name in wheel.namelist() if name.endswith(".py")]
+    imported = {
+        name.partition(".")[0]
+        for each in (node for source in sources for node in ast.walk(source))
+        for name in _imported_names(each)
+    }
+    assert imported
+    assert not {name for name in imported if name.startswith("aks_flex")}
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
 
 
 def test_wheel_has_no_dependencies(wheel: ZipFile) -> None:

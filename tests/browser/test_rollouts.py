@@ -39,6 +39,21 @@ def working_fleet(provider: Provider, size: int = 4) -> SimulatedFleet:
     return SimulatedFleet(provider.running, size)
 
 
+def stuck_fleet(provider: Provider, size: int = 4) -> SimulatedFleet:
+    """Returns a pool with an active roll-out r1 whose nodes do not complete their updates."""
+    fleet = working_fleet(provider, size)
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    return fleet
+
+
+def writing_paths(fleet: SimulatedFleet) -> list[str]:
+    """Returns the paths of all forms of roll-outs and barred revisions."""
+    actions = [f"{rollout_address(fleet)}/{each}" for each in ("pause", "abort", "reverse", "approve", "delete")]
+    return [*actions, start_page(fleet), f"{pool_address(fleet.pool)}/allow-revision/1"]
+
+
 def order(page: Page, name: str) -> None:
     follow(page, page.get_by_role("button", name=name))
 
@@ -203,10 +218,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
 
 
 def test_node_and_pools_name_the_active_roll_out(provider: Provider, open_page: Opened) -> None:
-    fleet = working_fleet(provider)
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start()
+    fleet = stuck_fleet(provider)
     until(lambda: bool(fleet.shown()["waveProgress"][0]["updating"]), "the first wave begins", 10)
     page = open_page()
     sign_in(page, provider, address(fleet.names[-1]))
@@ -223,10 +235,7 @@ def test_node_and_pools_name_the_active_roll_out(provider: Provider, open_page: 
 
 
 def test_nodes_of_a_large_roll_out_are_paged(provider: Provider, open_page: Opened) -> None:
-    fleet = working_fleet(provider, size=27)
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start()
+    fleet = stuck_fleet(provider, size=27)
     page = open_page()
     sign_in(page, provider, rollout_address(fleet))
     rows = page.get_by_role("region", name="Nodes of the roll-out").locator("tbody th")
@@ -251,8 +260,7 @@ def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, op
     judge_on_every_screen(page, "rollout-reader")
     csrf = page.locator("input[name=csrf]").first.input_value()
     origin = {"Origin": entra_provider.url}
-    actions = [f"{rollout_address(fleet)}/{each}" for each in ("pause", "abort", "reverse", "approve", "delete")]
-    for path in (*actions, start_page(fleet), f"{pool_address(fleet.pool)}/allow-revision/1"):
+    for path in writing_paths(fleet):
         answer = page.request.post(entra_provider.url + path, form={"csrf": csrf}, headers=origin)
         assert (answer.status, "Access denied" in answer.text()) == (403, True), path
     assert fleet.shown()["state"] == "Gates"
@@ -265,15 +273,11 @@ def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, op
 
 
 def test_forged_forms_are_refused(provider: Provider, open_page: Opened) -> None:
-    fleet = working_fleet(provider, size=2)
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start()
+    fleet = stuck_fleet(provider, size=2)
     page = open_page()
     sign_in(page, provider, rollout_address(fleet))
     token = page.locator("input[name=csrf]").first.input_value()
-    actions = [f"{rollout_address(fleet)}/{each}" for each in ("pause", "abort", "reverse", "approve", "delete")]
-    for path in (*actions, start_page(fleet), f"{pool_address(fleet.pool)}/allow-revision/1"):
+    for path in writing_paths(fleet):
         for csrf, origin in (("x", provider.url), (token, "https://evil.example")):
             form: Form = {"csrf": csrf, "name": "forged", "revision": "2"}
             answer = page.request.post(provider.url + path, form=form, headers={"Origin": origin})

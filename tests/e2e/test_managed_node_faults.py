@@ -13,7 +13,7 @@ from aks_flex_lab.mirror.fault_rules import StatusFault
 from aks_flex_node.agent.jobs.update.job import CONDITION_REASONS
 from tests.agents import flex, web_pod
 from tests.harness import Lines
-from tests.managed_node import Followed
+from tests.managed_node import temporary_node
 from tests.releases import broken_kubelet
 from tests.remedies.catalogue import advice, command
 from tests.wait import until
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
+    from tests.managed_node import Followed
 
     Add = Callable[..., EdgeMachine]
 
@@ -39,18 +40,8 @@ def broken(lab: Lab) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def node(lab: Lab) -> Iterator[Followed]:
     """Yields one node for all tests of this file; each restores it, except for its versions."""
-    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
-
-    with lab.exclusive():
-        machine = lab.inventory.add("faults-1", DebianRelease.BOOKWORM, "site-1")
-    found = Followed.make(lab, machine, versions={"kubernetes": "1.35.4", "runc": "1.4.0"})
-    found.join()
-    until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
-    yield found
-    found.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_node(lab, "faults-1", versions={"kubernetes": "1.35.4", "runc": "1.4.0"}) as node:
+        yield node
 
 
 def reason(node: Followed) -> str:

@@ -11,13 +11,14 @@ import pytest
 from aks_flex_lab.mirror.fault_rules import StatusFault
 from aks_flex_node.agent.paths import CURRENT_CONFIG, STAGING_CONFIG
 from tests.agents import flex
-from tests.managed_node import Followed
+from tests.managed_node import temporary_node
 from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_lab.lab import Lab
+    from tests.managed_node import Followed
 
 STAGED = "/var/lib/aks-flex-node/artifacts/next"
 OLD = {"kubernetes": "1.35.4", "runc": "1.4.0"}
@@ -26,18 +27,8 @@ NEW = {"kubernetes": "1.36.3", "runc": "1.5.2"}
 
 @pytest.fixture
 def node(lab: Lab) -> Iterator[Followed]:
-    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
-
-    with lab.exclusive():
-        machine = lab.inventory.add("staging-1", DebianRelease.BOOKWORM, "site-1")
-    found = Followed.make(lab, machine, versions=OLD)
-    found.join()
-    until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
-    yield found
-    found.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_node(lab, "staging-1", versions=OLD) as node:
+        yield node
 
 
 def orders(node: Followed, versions: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Applies the options of `node create` and `node update` to a node's properties: a document in, a document out.
 
-`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy. It imports only the standard
-library, so that the wheel needs no dependency.
+`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy of it and of `option_error`. It
+imports only that one, by its place, and the standard library.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.option_error import OptionError
+from .option_error import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Converts the options of `rollout create` to the properties of a roll-out.
 
-`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy. It imports only the standard
-library, so that the wheel needs no dependency.
+`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy of it and of `option_error`. It
+imports only that one, by its place, and the standard library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.option_error import OptionError
+from .option_error import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from aks_flex_rp.rollouts.rollout_counts import RolloutCounts
+    from aks_flex_rp.rollouts.view import RolloutCounts
     from aks_flex_rp.store.fleet import FleetCount
     from aks_flex_rp.store.outbox import PendingMessages
 

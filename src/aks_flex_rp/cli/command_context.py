@@ -45,6 +45,9 @@ StateOption = Annotated[
     Path | None, typer.Option("--state", metavar="DIR", readable=False, help="State directory of the service.")
 ]
 NameOption = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the node.")]
+PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
+AllowDowngrade = Annotated[bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

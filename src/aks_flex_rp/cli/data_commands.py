@@ -12,7 +12,7 @@ import typer
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp import instance_lock
 from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption, YesOption
 
 if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
@@ -56,7 +56,7 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(readable=False, help="Backup file.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
     state: StateOption = None,
     json: JsonOption = False,

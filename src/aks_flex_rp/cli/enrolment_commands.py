@@ -13,13 +13,12 @@ from aks_flex_node.api.node_summary import join_command, printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.cli import output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import ClusterName, JsonOption, PoolName, ServiceOptions, with_service
 
 if TYPE_CHECKING:
     Document = dict[str, Any]
 
 app = typer.Typer(help="Enrol many machines with one URL.", no_args_is_help=True)
-PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
 EnrolmentId = Annotated[str, typer.Option("--id", metavar="ID", help="ID of the enrolment.")]
 Fingerprint = Annotated[
     str, typer.Option(metavar="FINGERPRINT", help="Fingerprint that the machine prints, for example 1a2b-3c4d-….")

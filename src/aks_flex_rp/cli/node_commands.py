@@ -9,7 +9,14 @@ import typer
 from aks_flex_node.api.node_summary import deletion_text, enrolment_note
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, NameOption, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import (
+    ClusterName,
+    JsonOption,
+    NameOption,
+    ServiceOptions,
+    YesOption,
+    with_service,
+)
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient
@@ -102,7 +109,7 @@ def delete(
     service: ServiceOptions,
     name: NameOption,
     cluster: ClusterName = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Delete a node.

@@ -12,7 +12,14 @@ from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_summary import printable
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import (
+    AllowDowngrade,
+    ClusterName,
+    JsonOption,
+    ServiceOptions,
+    YesOption,
+    with_service,
+)
 from aks_flex_rp.cli.node_write_commands import apply_options, given_options
 from aks_flex_rp.cli.property_files import read_mapping
 
@@ -197,7 +204,7 @@ def delete(
     service: ServiceOptions,
     name: PoolOption,
     cluster: ClusterName = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Delete a pool without nodes, with its revisions."""
@@ -259,9 +266,7 @@ def apply(
     node: Annotated[
         list[str] | None, typer.Option(metavar="NODE", help="A node of the pool. Repeatable. Default: all.")
     ] = None,
-    allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")
-    ] = False,
+    allow_downgrade: AllowDowngrade = False,
     override_rollout: Annotated[
         bool,
         typer.Option("--override-rollout", help="With one --node: ignore barred revisions and the active roll-out."),

@@ -27,7 +27,15 @@ from aks_flex_node.api.rollout_summary import (
 )
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_rp.cli import output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import (
+    AllowDowngrade,
+    ClusterName,
+    JsonOption,
+    PoolName,
+    ServiceOptions,
+    YesOption,
+    with_service,
+)
 from aks_flex_rp.cli.node_write_commands import given_options
 from aks_flex_rp.cli.property_files import read_document
 
@@ -46,7 +54,6 @@ def checked_name(name: str) -> str:
     return name
 
 
-PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
 RolloutName = Annotated[
     str, typer.Option("--name", "-n", metavar="NAME", callback=checked_name, help="Name of the roll-out.")
 ]
@@ -66,6 +73,18 @@ DONE = {
 }
 
 
+def _share(text: str) -> Any:
+    return typer.Option(metavar="SHARE", help=text)
+
+
+def _label(text: str) -> Any:
+    return typer.Option(metavar="KEY=VALUE", help=text)
+
+
+def _duration(text: str) -> Any:
+    return typer.Option(metavar="TIME", help=text)
+
+
 def _rollouts(service: ServiceOptions, cluster: str, pool: str) -> RolloutClient:
     from aks_flex_rp.rollout_client import RolloutClient
 
@@ -83,24 +102,15 @@ def create(
     revision: Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision. Default: the newest.")] = None,
     wave: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Nodes after each wave, a number or a percentage, the last 100%. Repeatable. "
-            "Default: 1, 10%, 50%, 100%.",
+        _share(
+            "Nodes after each wave, a number or a percentage, the last 100%. Repeatable. Default: 1, 10%, 50%, 100%."
         ),
     ] = None,
     selector: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Label of the nodes that take part. Repeatable. Default: all nodes."),
+        list[str] | None, _label("Label of the nodes that take part. Repeatable. Default: all nodes.")
     ] = None,
-    canary: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Label of the nodes of the first wave. Repeatable."),
-    ] = None,
-    max_unavailable: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE", help="How many nodes may be unavailable at once. Default: 10%."),
-    ] = None,
+    canary: Annotated[list[str] | None, _label("Label of the nodes of the first wave. Repeatable.")] = None,
+    max_unavailable: Annotated[str | None, _share("How many nodes may be unavailable at once. Default: 10%.")] = None,
     failure_domain: Annotated[
         str | None,
         typer.Option(
@@ -108,8 +118,7 @@ def create(
         ),
     ] = None,
     soak: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long a wave must stay healthy, for example 90s, 10m. Default: 10m."),
+        str | None, _duration("How long a wave must stay healthy, for example 90s, 10m. Default: 10m.")
     ] = None,
     max_failures: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="How many nodes may fail. Default: 0.")
@@ -118,22 +127,15 @@ def create(
         Literal["halt", "reverse"] | None,
         typer.Option(help="After a failure, keep what nodes have, or bring them back. Default: reverse."),
     ] = None,
-    node_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time limit of the update of a node. Default: 1h.")
-    ] = None,
+    node_timeout: Annotated[str | None, _duration("Time limit of the update of a node. Default: 1h.")] = None,
     stage_timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="How long a wave waits for downloads. Default: 10m. 0: no downloads ahead."
-        ),
+        str | None, _duration("How long a wave waits for downloads. Default: 10m. 0: no downloads ahead.")
     ] = None,
     gates_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", readable=False, help="List of gates between waves as JSON or YAML."),
     ] = None,
-    allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")
-    ] = False,
+    allow_downgrade: AllowDowngrade = False,
     replace_active: Annotated[
         bool, typer.Option("--replace-active", help="Abort the active roll-out of the pool.")
     ] = False,
@@ -352,7 +354,7 @@ def delete(
     pool: PoolName,
     name: RolloutName,
     cluster: ClusterName = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Delete a roll-out that has ended, with its record. Barred revisions stay barred."""

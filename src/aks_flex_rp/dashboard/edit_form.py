@@ -103,12 +103,12 @@ def parse_form(form: Mapping[str, str], before: Document, *, of_pool: bool = Fal
     errors: list[FieldError] = []
     values: dict[Path, object] = {path: form.get(name, "").strip() or None for name, path in TEXTS.items()}
     for name, path in NUMBERS.items():
-        values[path] = _number(name, form.get(name, "").strip(), errors)
+        values[path] = parse_number(name, form.get(name, "").strip(), errors)
     usual: dict[Path, tuple[object, object]] = {
         path: (form.get(name) == "yes", standing) for name, (path, standing) in TICKS.items()
     }
     usual[DRIFT] = (form.get("drift") or "repair", "repair")
-    usual[LABELS] = (_labels(form.get("labels", ""), errors), {})
+    usual[LABELS] = (parse_labels("labels", form.get("labels", ""), errors), {})
     usual[TAINTS] = (_taints(form.get("taints", ""), errors), [])
     usual[WINDOW_DAYS] = ([day for day in DAYS if form.get(f"day-{day}") == "yes"], [])
     for path, (value, standing) in usual.items():
@@ -167,7 +167,8 @@ def _tick(value: object, usual: bool) -> str:
     return "yes" if (usual if value is None else bool(value)) else ""
 
 
-def _number(name: str, text: str, errors: list[FieldError]) -> int | None:
+def parse_number(name: str, text: str, errors: list[FieldError]) -> int | None:
+    """Parses the number of a field; None if it is empty or invalid."""
     if not text:
         return None
     if re.fullmatch(r"[0-9]{1,9}", text):
@@ -176,14 +177,15 @@ def _number(name: str, text: str, errors: list[FieldError]) -> int | None:
     return None
 
 
-def _labels(text: str, errors: list[FieldError]) -> dict[str, str]:
+def parse_labels(name: str, text: str, errors: list[FieldError]) -> dict[str, str]:
+    """Parses the labels of a field, one in each line."""
     labels: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         key, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not key:
-            errors.append(FieldError("labels", f"“{line[:80]}” is not a label. Use KEY=VALUE."))
+            errors.append(FieldError(name, f"“{line[:80]}” is not a label. Use KEY=VALUE."))
         elif key in labels:
-            errors.append(FieldError("labels", f"The key “{key[:80]}” is duplicated."))
+            errors.append(FieldError(name, f"The key “{key[:80]}” is duplicated."))
         else:
             labels[key] = value
     return labels

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.dashboard.edit_form import FieldError, problems_of
+from aks_flex_rp.dashboard.edit_form import FieldError, parse_labels, parse_number, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -93,7 +93,7 @@ def parse_rollout_form(form: Mapping[str, str]) -> ParsedRollout:
     parsed = ParsedRollout({})
     properties = parsed.body
     for name, (key, factor) in {"revision": ("revision", 1), **NUMBERS}.items():
-        number = _number(name, values[name], parsed.errors)
+        number = parse_number(name, values[name], parsed.errors)
         if number is not None:
             properties[key] = number * factor
     properties["waves"] = [each for each in re.split(r"[,\s]+", values["waves"]) if each]
@@ -102,7 +102,7 @@ def parse_rollout_form(form: Mapping[str, str]) -> ParsedRollout:
     if values["domain-label"]:
         properties["failureDomain"] = {"label": values["domain-label"], "maxUnavailable": values["domain-max"]}
     for name, key in (("canary", "canarySelector"), ("selector", "nodeSelector")):
-        if labels := _labels(name, values[name], parsed.errors):
+        if labels := parse_labels(name, values[name], parsed.errors):
             properties[key] = labels
     if gates := _gates(values, parsed.errors):
         properties["gates"] = gates
@@ -129,27 +129,6 @@ def _located(target: str, message: str) -> FieldError:
             below = path.removeprefix(prefix).lstrip(".")
             return FieldError(name, f"{below}: {message}" if name == "gates" and below else message)
     return FieldError("", f"{path}: {message}".removeprefix(": "))
-
-
-def _number(name: str, text: str, errors: list[FieldError]) -> int | None:
-    if not text:
-        return None
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        return int(text)
-    errors.append(FieldError(name, "Enter a whole number."))
-    return None
-
-
-def _labels(name: str, text: str, errors: list[FieldError]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        key, equals, value = (part.strip() for part in line.partition("="))
-        if not equals or not key:
-            errors.append(FieldError(name, f"“{line[:80]}” is not a label. Use KEY=VALUE."))
-        elif key in labels:
-            errors.append(FieldError(name, f"The key “{key[:80]}” is duplicated."))
-        labels[key] = value
-    return labels
 
 
 def _gates(values: Mapping[str, str], errors: list[FieldError]) -> list[Any]:

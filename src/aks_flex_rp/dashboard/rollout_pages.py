@@ -12,8 +12,8 @@ from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS, Rollou
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.rollouts.commands import ORDERS
-from aks_flex_rp.rollouts.rollout_counts import awaited_approval
 from aks_flex_rp.rollouts.view import rollout_id
+from aks_flex_rp.rollouts.waits import awaited_approval
 
 if TYPE_CHECKING:
     from starlette.responses import Response

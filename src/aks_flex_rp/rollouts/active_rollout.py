@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.engine import Rollout
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.spec import RolloutProperties
-from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
-from aks_flex_rp.rollouts.stored_state import node_of, state_document, state_of, stored_node
+from aks_flex_rp.rollouts.states import GateResult, NodeState, Phase, RolloutNode, RolloutState
 from aks_flex_rp.rollouts.waits import waits_for
 from aks_flex_rp.store.model import RecordRefused
-from aks_flex_rp.store.rollout_model import Heartbeat
+from aks_flex_rp.store.rollout_model import Heartbeat, StoredRolloutNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.rollouts.states import NodeReport, RolloutState, Stage
+    from aks_flex_rp.rollouts.states import NodeReport, Stage
+    from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.protocol import Store
-    from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.rollout_model import StoredRollout
 
 NODES_PER_READ = 500
+NOT_OF_STATE = frozenset({"limit", "nodes", "orders", "phase"})  # of the stored document
 RolloutId = tuple[str, str, int]  # cluster, pool and number
 
 
@@ -126,6 +127,42 @@ class ActiveRollout:
         if self.engine.phase is Phase.SUCCEEDED:
             return self.engine.plan.revision
         return self.usual_source if self.engine.state.reversing else 0
+
+
+def state_document(state: RolloutState, limit: int, nodes: int) -> Document:
+    """Returns the stored form. `limit` is the number of nodes that may be unavailable, for other writers, and
+    `nodes` the number of all, so that none can be deleted unnoticed.
+    """
+    return {**asdict(state), "phase": state.phase.value, "limit": limit, "nodes": nodes}
+
+
+def state_of(document: Document) -> RolloutState:
+    if "phase" not in document:  # not stepped yet
+        return RolloutState()
+    known = {name: value for name, value in document.items() if name not in NOT_OF_STATE}
+    known["stage_times"] = tuple(known["stage_times"])
+    known["gates"] = tuple(GateResult(**each) for each in known["gates"])
+    return RolloutState(phase=Phase(document["phase"]), **known)
+
+
+def stored_node(rollout: StoredRollout, node: RolloutNode) -> StoredRolloutNode:
+    names = (rollout.cluster, rollout.pool, rollout.number, node.name)
+    return StoredRolloutNode(
+        *names, node.wave, node.source, node.state.value, node.since, node.cause[:1000], node.domain
+    )
+
+
+def node_of(stored: StoredRolloutNode, report: NodeReport) -> RolloutNode:
+    return RolloutNode(
+        stored.node,
+        stored.wave,
+        stored.source,
+        NodeState(stored.state),
+        stored.since,
+        stored.cause,
+        stored.domain,
+        report,
+    )
 
 
 async def read_nodes(store: Store, stored: StoredRollout) -> Sequence[StoredRolloutNode]:

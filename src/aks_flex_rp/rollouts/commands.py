@@ -20,13 +20,13 @@ from aks_flex_rp.nodes.pool_apply import check_may_apply
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
+from aks_flex_rp.rollouts.active_rollout import stored_node
 from aks_flex_rp.rollouts.gate_specs import check_gates
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
-from aks_flex_rp.rollouts.rollout_counts import awaited_approval
 from aks_flex_rp.rollouts.spec import parse_rollout
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
-from aks_flex_rp.rollouts.stored_state import stored_node
+from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.rollout_model import Heartbeat, StoredRollout
 

@@ -14,30 +14,40 @@ from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_stage import PoolStage
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.notify.node_events import NodeEvent
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.resource.effective import changed_values
 from aks_flex_rp.rollouts.gate_run import GateRun
 from aks_flex_rp.rollouts.node_reports import node_report
-from aks_flex_rp.rollouts.rollout_events import rollout_messages, state_events
-from aks_flex_rp.rollouts.states import NodeState
+from aks_flex_rp.rollouts.states import NodeState, Phase
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
 from aks_flex_rp.store.rollout_model import BarredRevision, Heartbeat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.notify.node_events import EventPublisher
     from aks_flex_rp.resource.validation import PoolTemplate
     from aks_flex_rp.rollouts.active_rollout import ActiveRollout, RolloutId
     from aks_flex_rp.rollouts.gate_runner import GateRunner
-    from aks_flex_rp.rollouts.states import Apply, RunGate
+    from aks_flex_rp.rollouts.states import Apply, RolloutState, RunGate
     from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.pool_model import Pool
     from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
 
 SERVICE = Caller("aks-flex-rp", "aks-flex-rp", CallerKind.APPLICATION)
 MAX_NODES = 2000  # that one transaction writes
 MAX_STAGES = 100  # nodes that are asked to download in one step
+EVENTS_OF_PHASES = {
+    Phase.HALTED: NodeEventKind.ROLLOUT_HALTED,
+    Phase.REVERSING: NodeEventKind.ROLLOUT_REVERSING,
+    Phase.REVERSED: NodeEventKind.ROLLOUT_REVERSED,
+    Phase.SUCCEEDED: NodeEventKind.ROLLOUT_SUCCEEDED,
+    Phase.ABORTED: NodeEventKind.ROLLOUT_ABORTED,
+}
 
 log = logging.getLogger(__name__)
 
@@ -274,3 +284,25 @@ def _request(stored: StoredRollout) -> RequestContext:
     """The service acts for the person who created the roll-out, and was allowed to."""
     by = str(stored.system.get("createdBy", ""))
     return RequestContext(replace(SERVICE, name=f"aks-flex-rp for {by}"), stored.key, is_owner=True)
+
+
+def state_events(before: RolloutState, after: RolloutState, *, is_new: bool, wave_count: int) -> Iterator[NodeEvent]:
+    """Returns the events for webhooks of a step, from the state before and after it."""
+    if is_new:
+        yield NodeEvent(NodeEventKind.ROLLOUT_STARTED, {"waves": wave_count})
+    done = after.phase is Phase.SUCCEEDED and before.phase is not Phase.SUCCEEDED
+    if not after.reversing and (after.wave > before.wave or done):
+        yield NodeEvent(NodeEventKind.ROLLOUT_WAVE_SUCCEEDED, {"wave": before.wave + 1, "waves": wave_count})
+    if len(after.gates) > len(before.gates) and not after.gates[-1].answered:
+        gate = after.gates[-1]
+        yield NodeEvent(NodeEventKind.ROLLOUT_GATE_STARTED, {"wave": gate.wave + 1, "gate": gate.gate})
+    if after.phase is not before.phase and after.phase in EVENTS_OF_PHASES:
+        yield NodeEvent(EVENTS_OF_PHASES[after.phase], {"reason": after.reason, "failures": after.failures})
+
+
+def rollout_messages(
+    publisher: EventPublisher, rollout: StoredRollout, events: Iterable[NodeEvent], at: float
+) -> tuple[OutboxMessage, ...]:
+    subject = f"flexNodePools/{rollout.pool}/rollouts/{rollout.key}"
+    named = [NodeEvent(each.kind, {"pool": rollout.pool, "rollout": rollout.key, **each.data}) for each in events]
+    return publisher.messages_about(rollout.cluster, subject, named, at)

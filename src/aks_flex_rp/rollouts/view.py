@@ -1,17 +1,21 @@
-"""Roll-outs and their nodes as the API returns them, in the ARM envelope."""
+"""Roll-outs as others see them: resources of the API in the ARM envelope, and counts for the metrics."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import POOL_TYPE
 from aks_flex_rp.rollouts.states import NodeState
+from aks_flex_rp.rollouts.waits import awaited_approval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.store.protocol import Store
     from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
 
 ROLLOUT_TYPE = f"{POOL_TYPE}/rollouts"
@@ -32,7 +36,7 @@ def rollout_resource(rollout: StoredRollout, cluster: ClusterId, counts: Sequenc
         "waitsFor": list(rollout.waits),
         "failures": int(state.get("failures", 0)),
         "startedAt": format_utc(rollout.created),
-        "stateSince": format_utc(float(state.get("since") or rollout.created)),
+        "stateSince": format_utc(_since(rollout)),
         "createdBy": str(rollout.system.get("createdBy", "")),
         "waveProgress": wave_progress(counts),
         "gateResults": [_gate(each) for each in state.get("gates", ())],
@@ -49,6 +53,10 @@ def rollout_resource(rollout: StoredRollout, cluster: ClusterId, counts: Sequenc
         "systemData": rollout.system,
         "properties": properties,
     }
+
+
+def _since(rollout: StoredRollout) -> float:
+    return float(rollout.state.get("since") or rollout.created)
 
 
 def wave_progress(counts: Sequence[StateCount]) -> list[dict[str, int]]:
@@ -93,3 +101,32 @@ def node_entry(node: StoredRolloutNode, *, offline: bool) -> dict[str, Any]:
     if node.cause:
         shown["cause"] = node.cause
     return shown
+
+
+@dataclass(frozen=True)
+class RolloutCounts:
+    """Counts of all roll-outs for the metrics."""
+
+    phases: Mapping[str, int]  # pools by the phase of their newest roll-out
+    nodes: Mapping[str, int]  # nodes of active roll-outs by state
+    approvals: int  # active roll-outs that wait for an approval
+    progress: float  # when the active roll-out that is idle for longest last made progress; 0 without an active one
+    barred: int  # revisions of all pools
+
+
+async def count_rollouts(store: Store) -> RolloutCounts:
+    active = await store.active_rollouts()
+    nodes: Counter[str] = Counter()
+    progress = {(each.cluster, each.pool): _since(each) for each in active}
+    for found in await store.active_nodes():
+        nodes[found.state] += found.nodes
+        key = (found.cluster, found.pool)
+        if key in progress:
+            progress[key] = max(progress[key], found.since)
+    return RolloutCounts(
+        await store.newest_phases(),
+        nodes,
+        sum(awaited_approval(each) != "" for each in active),
+        min(progress.values(), default=0.0),
+        sum(len(each.barred) for each in await store.all_pool_versions()),
+    )

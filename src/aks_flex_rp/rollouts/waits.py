@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_rp.rollouts.engine import Rollout
+    from aks_flex_rp.store.rollout_model import StoredRollout
 
 
 def waits_for(rollout: Rollout, now: float) -> list[str]:
@@ -58,3 +59,12 @@ def wakes_at(rollout: Rollout) -> float | None:
     if gate := rollout.current_gate:
         moments.append(rollout.gate_deadline(gate))
     return min((each for each in moments if each is not None), default=None)
+
+
+def awaited_approval(rollout: StoredRollout) -> str:
+    """Returns the gate that waits for a person; empty if there is none."""
+    gates = rollout.state.get("gates", ())
+    if rollout.phase != Phase.GATES.value or not gates or gates[-1]["answered"]:
+        return ""
+    approvals = {each["name"] for each in rollout.spec.get("gates", ()) if "approval" in each}
+    return str(gates[-1]["gate"]) if gates[-1]["gate"] in approvals else ""

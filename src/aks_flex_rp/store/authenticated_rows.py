@@ -22,6 +22,7 @@ from aks_flex_rp.store.model import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.model import Cluster, Node
     from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
     from aks_flex_rp.store.rows import Row, Values
@@ -44,7 +45,15 @@ class AuthenticatedRows(ABC):
     async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
 
     @abstractmethod
+    async def _write(
+        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]: ...
+
+    @abstractmethod
     async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
+
+    @abstractmethod
+    async def _cluster_number(self, cluster: str) -> int: ...
 
     @abstractmethod
     async def record(self, *events: AuditEvent) -> None: ...

@@ -8,7 +8,7 @@ nodes apart.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +28,6 @@ from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
     from aks_flex_rp.store.rows import Row, Values
@@ -130,11 +129,6 @@ class EnrolmentsProtocol(Protocol):
 
 
 class SqlEnrolments(AuthenticatedRows, ABC):
-    @abstractmethod
-    async def _write(
-        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
-
     async def create_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         identity = (*pool_identity(enrolment.cluster, enrolment.pool), "enrolments", enrolment.key)
         written = replace(enrolment, version=self._records.new_revision(*identity))

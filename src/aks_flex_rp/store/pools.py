@@ -5,7 +5,7 @@ Rows of pools and revisions are authenticated like those of nodes. The nodes of 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,10 +28,9 @@ from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.pool_model import Pool, PoolRevision
-    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.rows import Row
 
 MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on or roll-outs need
 POOL_COLUMNS = "cluster, key, description, number, template, system_data, created, version, code"
@@ -142,14 +141,6 @@ class PoolsProtocol(Protocol):
 
 
 class SqlPools(AuthenticatedRows, ABC):
-    @abstractmethod
-    async def _write(
-        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
-
-    @abstractmethod
-    async def _cluster_number(self, cluster: str) -> int: ...
-
     async def put_pool(
         self, pool: Pool, expected: int | None, revision: PoolRevision | None, events: Sequence[AuditEvent] = ()
     ) -> Pool:

@@ -7,7 +7,7 @@ leaves a signal in the same transaction, so that the replica with the lease read
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
@@ -23,7 +23,6 @@ from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.pool_model import Pool
@@ -229,14 +228,6 @@ class RolloutsProtocol(Protocol):
 
 
 class SqlRollouts(AuthenticatedRows, ABC):
-    @abstractmethod
-    async def _write(
-        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
-
-    @abstractmethod
-    async def _cluster_number(self, cluster: str) -> int: ...
-
     async def create_rollout(
         self,
         rollout: StoredRollout,

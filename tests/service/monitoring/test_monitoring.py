@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from aks_flex_rp.api.metrics import Metrics
-from aks_flex_rp.rollouts.rollout_counts import RolloutCounts
+from aks_flex_rp.rollouts.view import RolloutCounts
 from tests.service.monitoring.promtool import Promtool, promtool
 
 ROOT = Path(__file__).parents[3]

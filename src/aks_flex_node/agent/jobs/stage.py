@@ -6,6 +6,7 @@ a program appears only when it is complete, and the record of the whole is writt
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.staging_config import StagingConfig
 
 ORIGIN = "the next configuration of the provider"
+_result = partial(JobResult, JobKind.STAGE)
 
 
 def _stage_ahead(config: NodeConfig) -> ProgramStager:
@@ -79,15 +81,15 @@ class StageJob:
             identity = following.identity
             return self._stage(current, following)
         except ConfigError as error:
-            return _result(JobStatus.REFUSED, identity, error.name, error.message, error.hint)
+            return _result(JobStatus.REFUSED, error.name, error.message, error.hint, identity)
         except FlexError as error:
-            return _result(JobStatus.FAILED, identity, error.name, error.message, error.hint, retryable=True)
+            return _result(JobStatus.FAILED, error.name, error.message, error.hint, identity, retryable=True)
 
     def _clean(self, current: StoredConfig | None) -> JobResult:
         """Removes the programs that no configuration needs any more."""
         removed = self.discard(current.config, self._kept_for_update()) if current else []
         message = f"Removed what no configuration needs: {', '.join(removed) or 'nothing'}."
-        return _result(JobStatus.DONE, staging_config.LEFTOVERS, message=message)
+        return _result(JobStatus.DONE, message=message, version=staging_config.LEFTOVERS)
 
     def _stage(self, current: StoredConfig, following: StagingConfig) -> JobResult:
         stored = self._read(current, following)
@@ -95,7 +97,7 @@ class StageJob:
         if refusal := self.operations.check_admission(current, stored, changes, None):
             identity, retryable = following.identity, refusal.retryable
             return _result(
-                refusal.result, identity, refusal.reason, refusal.message, refusal.hint, retryable=retryable
+                refusal.result, refusal.reason, refusal.message, refusal.hint, identity, retryable=retryable
             )
         engine = self.operations.engine_for(stored.config)
         components = self._components(engine)
@@ -108,7 +110,7 @@ class StageJob:
         self.operations.host.apply(MakeDirectory(folder))
         staging_config.write_record(self.operations.host, folder, following.identity, names)
         message = f"Pool revision {following.pool_revision} is staged: {_described(missing)}."
-        return _result(JobStatus.DONE, following.identity, message=message)
+        return _result(JobStatus.DONE, message=message, version=following.identity)
 
     def _read(self, current: StoredConfig, following: StagingConfig) -> StoredConfig:
         """Checks the next configuration as if it had arrived to be applied. Raises ConfigError."""
@@ -164,15 +166,3 @@ def _missing_programs(engine: Engine, component: Component) -> list[ProgramTree]
 def _described(programs: Sequence[ProgramTree]) -> str:
     names = dict.fromkeys(f"{program.component} {program.version}" for program in programs)
     return ", ".join(names) if names else "all its programs are installed"
-
-
-def _result(
-    result: JobStatus,
-    identity: str = "",
-    reason: str = "",
-    message: str = "",
-    hint: str = "",
-    *,
-    retryable: bool = False,
-) -> JobResult:
-    return JobResult(JobKind.STAGE, result, reason, message, hint, identity, retryable)

@@ -29,7 +29,9 @@ from tests.service.agent.http_fakes import KUBELET as CONTENT
 from tests.service.agent.http_fakes import refusal, until
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts import Transfer
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.artifacts import ArtifactTree, Transfer
     from tests.service.agent.http_fakes import Publisher
 
 WHOLE = 1 << 20
@@ -317,6 +319,16 @@ def test_failed_tree_can_be_prepared_again(publisher: Publisher) -> None:
 def test_partial_download_is_kept_when_process_is_killed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     tree = publisher.tree(publisher.kubelet(), publisher.runc())
+    kill_download(publisher, tree, lambda: has_begun(publisher) and publisher.requests("runc.amd64") == 1)
+    publisher.mirror.reset()
+    assert sorted(publisher.store().wait(tree, 60).files) == ["bin/kubelet", "bin/runc"]
+    assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
+    assert publisher.sent("kubelet") < WHOLE
+    assert list(tree.staging.parent.iterdir()) == [tree.staging]
+
+
+def kill_download(publisher: Publisher, tree: ArtifactTree, moment: Callable[[], bool]) -> None:
+    """Builds a tree in another process, and kills it at a moment."""
     program = (
         f"import os; os.environ['SSL_CERT_FILE'] = '{publisher.authority}'\n"
         "from pathlib import Path, PosixPath\n"
@@ -324,15 +336,10 @@ def test_partial_download_is_kept_when_process_is_killed(publisher: Publisher) -
         f"ArtifactStore({publisher.room / 'cache'!r}, {publisher.sources!r}).wait({tree!r}, 60)\n"
     )
     process = spawn((sys.executable, "-c", program), log=publisher.room / "log")
-    until(lambda: not process.alive or (has_begun(publisher) and publisher.requests("runc.amd64") == 1))
+    until(lambda: not process.alive or moment())
     assert process.alive, (publisher.room / "log").read_text()
     process.kill(signal.SIGKILL)
     until(lambda: not process.alive)
-    publisher.mirror.reset()
-    assert sorted(publisher.store().wait(tree, 60).files) == ["bin/kubelet", "bin/runc"]
-    assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
-    assert publisher.sent("kubelet") < WHOLE
-    assert list(tree.staging.parent.iterdir()) == [tree.staging]
 
 
 def has_begun(publisher: Publisher) -> bool:
@@ -343,17 +350,7 @@ def test_tree_built_ahead_needs_no_mirror_even_after_a_kill(publisher: Publisher
     publisher.mirror.add(KUBELET, SlowFault(rate=WHOLE))
     tree = publisher.tree(publisher.kubelet(), publisher.tools())
     ahead = replace(tree, staging=publisher.room / "cache" / "next" / "kubernetes")
-    program = (
-        f"import os; os.environ['SSL_CERT_FILE'] = '{publisher.authority}'\n"
-        "from pathlib import Path, PosixPath\n"
-        "from aks_flex_node.agent.artifacts import *\n"
-        f"ArtifactStore({publisher.room / 'cache'!r}, {publisher.sources!r}).wait({ahead!r}, 60)\n"
-    )
-    process = spawn((sys.executable, "-c", program), log=publisher.room / "log")
-    until(lambda: not process.alive or has_begun(publisher))
-    assert process.alive, (publisher.room / "log").read_text()
-    process.kill(signal.SIGKILL)
-    until(lambda: not process.alive)
+    kill_download(publisher, ahead, lambda: has_begun(publisher))
     assert not ahead.staging.exists()
     publisher.mirror.reset()
     publisher.store().wait(ahead, 60)

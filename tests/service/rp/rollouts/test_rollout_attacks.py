@@ -15,28 +15,10 @@ from aks_flex_rp.rollouts import commands
 from aks_flex_rp.store import pools
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD, conditions
-from tests.service.rp.rollouts.rollout_world import PERSON, Fleet, replica
+from tests.service.rp.rollouts.rollout_world import PERSON, Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Run = Callable[[Callable[[Fleet], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def run(database: str | None, tmp_path: Path) -> Run:
-    """Returns a function that runs a test with a pool of four nodes."""
-
-    def run(test: Callable[[Fleet], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with replica(tmp_path / "state", database) as here:
-                await (fleet := Fleet(here)).create()
-                await test(fleet)
-
-        asyncio.run(main())
-
-    return run
+    from tests.service.rp.rollouts.rollout_world import Run
 
 
 async def execute(fleet: Fleet, text: str, *values: object) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from aks_flex_rp.dashboard import rollout_view
 from aks_flex_rp.dashboard.rollout_view import RolloutLinks, buttons, gate_rows, node_place, wave_rows
-from aks_flex_rp.rollouts.rollout_counts import awaited_approval
 from aks_flex_rp.rollouts.spec import RolloutProperties
+from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
 
 LINK = RolloutLinks("/ui/r", {"wave": "1", "x": "y"})

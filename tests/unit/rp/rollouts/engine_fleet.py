@@ -6,10 +6,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aks_flex_rp.rollouts.active_rollout import state_document, state_of
 from aks_flex_rp.rollouts.engine import Rollout
-from aks_flex_rp.rollouts.plan import PlannedNode, RolloutPlan, plan_waves
+from aks_flex_rp.rollouts.plan import OnFailure, PlannedNode, RolloutPlan, Share, plan_waves
 from aks_flex_rp.rollouts.states import Apply, NodeReport, NodeState, Phase, RolloutNode, RolloutState, RunGate, Stage
-from aks_flex_rp.rollouts.stored_state import state_document, state_of
+
+WAVES = (Share(1), Share(percent=50), Share(percent=100))
+PLAN = RolloutPlan(2, WAVES, soak_seconds=60.0, node_seconds=300.0, stage_seconds=0.0, on_failure=OnFailure.HALT)
 
 
 @dataclass
@@ -115,3 +118,7 @@ class Fleet:
                 ):
                     self.succeed(name)
             self.now += 60.0
+
+
+def state(fleet: Fleet, name: str) -> NodeState:
+    return fleet.rollout.nodes[name].state

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
@@ -47,6 +48,7 @@ TRANSIENT_ERRORS = frozenset(("disk-full", "filesystem-read-only"))  # not cause
 CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # error name -> condition reason
 CONTAINERD_UNIT = "containerd.service"
 LABELLED_REASONS = frozenset(("MaintenanceWindowClosed", WAITING_FOR_NODE_DELETION))
+_result = partial(JobResult, JobKind.UPDATE)
 
 
 def run_update(progress: ProgressReporter, *, node_released: bool = False) -> JobResult:
@@ -345,15 +347,3 @@ def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: F
     reason = error.name if error.name.startswith("api-server-") else "RollbackFailed"
     message = f"{cause.message} The rollback could not be verified: {error.message}"
     return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, retryable=True)
-
-
-def _result(
-    result: JobStatus,
-    reason: str = "",
-    message: str = "",
-    hint: str = "",
-    version: str = "",
-    *,
-    retryable: bool = False,
-) -> JobResult:
-    return JobResult(JobKind.UPDATE, result, reason, message, hint, version, retryable)

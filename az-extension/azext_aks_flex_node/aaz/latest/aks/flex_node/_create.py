@@ -43,16 +43,12 @@ class Create(FlexNodeCommand):
     """
 
     AZ_SUPPORT_NO_WAIT = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=table_rows, **kwargs)
+    ROWS = table_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema, new=True)
         arguments.node_options(schema)
-        return schema
 
     def execute(self) -> Any:
         args = self.ctx.options

@@ -35,11 +35,9 @@ class Delete(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> None:
         """Prints nothing on success, as other delete commands of az do."""

@@ -30,12 +30,10 @@ class JoinCommand(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema, ids=False)  # one command per machine: with several, the output would be ambiguous
         arguments.replace_machine(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
         """Prints plain text that can be pasted, unless an output format is set."""

@@ -23,12 +23,10 @@ class List(FlexNodeCommand):
         az aks flex-node list -g my-rg --cluster my-cluster --ready False --label site=north -o table
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=table_rows, **kwargs)
+    ROWS = table_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.cluster(schema, ids=False)
         group = "Filter"
         schema.ready = AAZStrArg(
@@ -51,17 +49,9 @@ class List(FlexNodeCommand):
             options=["--label"], arg_group=group, help="Filter by labels: space-separated KEY=VALUE."
         )
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
-        listing = ListNodes(self.ctx, filter_text(self.ctx.options))
-        page: dict[str, Any] = {}
-
-        def fetch_page() -> None:
-            page.clear()
-            page.update(listing())
-
-        return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
+        return self.pages(ListNodes(self.ctx, filter_text(self.ctx.options)))
 
 
 def filter_text(args: dict[str, Any]) -> str:

@@ -25,12 +25,10 @@ class RegenerateTokenOfNode(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.replace_machine(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""

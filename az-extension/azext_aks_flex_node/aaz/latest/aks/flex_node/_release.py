@@ -20,11 +20,9 @@ class Release(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
         return {"name": str(self.ctx.options["name"]), **ReleaseNode(self.ctx)()}

@@ -24,11 +24,9 @@ class RevokeKeyOfNode(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""

@@ -21,15 +21,12 @@ class Show(FlexNodeCommand):
         --query "properties.status.conditions[?type=='Ready'] | [0].message"
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=table_rows, **kwargs)
+    ROWS = table_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.self_hosted(schema)
-        return schema
 
     def execute(self) -> Any:
         return GetNode(self.ctx)()

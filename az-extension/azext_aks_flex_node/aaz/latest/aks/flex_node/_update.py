@@ -60,13 +60,10 @@ class Update(FlexNodeCommand):
 
     AZ_SUPPORT_NO_WAIT = True
     AZ_SUPPORT_GENERIC_UPDATE = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=table_rows, **kwargs)
+    ROWS = table_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         arguments.node_options(schema)
         schema.allow_downgrade = AAZBoolArg(
@@ -75,7 +72,6 @@ class Update(FlexNodeCommand):
         arguments.override_rollout(
             schema, "Ignore barred revisions, and the limits of an active roll-out. It is audited."
         )
-        return schema
 
     def execute(self) -> Any:
         args = self.ctx.options

@@ -43,11 +43,9 @@ class Wait(WaitCommand):
         return tables.cause(found["properties"].get("status", {}))
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
         schema.ready = AAZBoolArg(
             options=["--ready"], arg_group="Wait Condition", help="Wait until the node is Ready."
         )
         arguments.self_hosted(schema)
-        return schema

@@ -8,7 +8,7 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import AllowRevision, ApplyPool
+from azext_aks_flex_node.pool_operations import ActOnPool
 from azext_aks_flex_node.tables import pool_rows
 from azext_aks_flex_node.vendored.node_summary import printable
 
@@ -28,8 +28,7 @@ class Apply(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema)
         schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision. Default: the newest.")
         schema.nodes = arguments.WordsArg(
@@ -41,7 +40,6 @@ class Apply(FlexNodeCommand):
         arguments.override_rollout(
             schema, "With one node in --nodes: ignore barred revisions and the active roll-out. It is audited."
         )
-        return schema
 
     def execute(self) -> Any:
         args = self.ctx.options
@@ -53,7 +51,8 @@ class Apply(FlexNodeCommand):
             "allowDowngrade": args.get("allow_downgrade"),
             "overrideRollout": args.get("override_rollout"),
         }
-        done = ApplyPool(self.ctx, {name: value for name, value in asked.items() if value is not None})()
+        body = {name: value for name, value in asked.items() if value is not None}
+        done = ActOnPool(self.ctx, "apply", body)()
         for each in done["refused"]:
             logger.warning("%s was not changed: %s", each["name"], printable(each["error"]["message"]))
         return done
@@ -67,15 +66,12 @@ class AllowRevisionOfPool(FlexNodeCommand):
         az aks flex-node pool allow-revision -g my-rg --cluster my-cluster --name edge --revision 2
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=pool_rows, **kwargs)
+    ROWS = pool_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema)
         schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision.", required=True)
-        return schema
 
     def execute(self) -> Any:
-        return AllowRevision(self.ctx, {"revision": self.ctx.options["revision"]})()
+        return ActOnPool(self.ctx, "allowRevision", {"revision": self.ctx.options["revision"]})()

@@ -21,10 +21,8 @@ class DeletePoolCommand(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema)
-        return schema
 
     def execute(self) -> None:
         if not DeletePool(self.ctx)():

@@ -18,16 +18,13 @@ logger = get_logger(__name__)
 class _Write(FlexNodeCommand):
     """The options that `create` and `update` share."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=pool_rows, **kwargs)
+    ROWS = pool_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema, ids=False)
         schema.description = AAZStrArg(options=["--description"], help="Description of the pool.")
         arguments.template_options(schema)
-        return schema
 
     def properties(self, before: dict[str, Any]) -> dict[str, Any]:
         """Returns the properties after the options."""

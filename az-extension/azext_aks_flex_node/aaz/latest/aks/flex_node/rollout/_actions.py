@@ -17,15 +17,11 @@ class _Action(FlexNodeCommand):
     """A command that changes a roll-out, and returns it."""
 
     ACTION = ""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rollout_rows, **kwargs)
+    ROWS = rollout_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema)
-        return schema
 
     def execute(self) -> Any:
         return ActOnRollout(self.ctx, self.ACTION)()
@@ -84,12 +80,11 @@ class ApproveRollout(_Action):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
+        super().add_arguments(schema)
         schema.gate = arguments.PlainArg(
             options=["--gate"], help="Name of the gate. Default: the one that waits for an approval."
         )
-        return schema
 
     def execute(self) -> Any:
         gate = self.ctx.options.get("gate")
@@ -105,10 +100,8 @@ class DeleteRolloutCommand(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema)
-        return schema
 
     def execute(self) -> None:
         if not DeleteRollout(self.ctx)():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, AAZStrArg, register_command
@@ -17,6 +18,7 @@ from azext_aks_flex_node.vendored.node_summary import printable
 from azext_aks_flex_node.wait_command import is_temporary
 
 logger = get_logger(__name__)
+OPTIONS = {each.name for each in fields(rollout_options.RolloutOptions)} - {"gates"}
 
 
 @register_command("aks flex-node rollout create")
@@ -37,17 +39,13 @@ class CreateRollout(FlexNodeCommand):
     """
 
     AZ_SUPPORT_NO_WAIT = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rollout_rows, **kwargs)
+    ROWS = rollout_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema, new=True)
         _nodes(schema)
         _safety(schema)
-        return schema
 
     def execute(self) -> Any:
         args = self.ctx.options
@@ -79,24 +77,8 @@ def _print_line(text: str) -> None:
 def _properties(args: dict[str, Any]) -> dict[str, Any]:
     try:
         gates = option_values.read_gates(args["gates_file"]) if "gates_file" in args else []
-        return rollout_options.rollout_properties(
-            rollout_options.RolloutOptions(
-                revision=args.get("revision"),
-                selector=args.get("selector", ()),
-                waves=args.get("waves", ()),
-                canary=args.get("canary", ()),
-                max_unavailable=args.get("max_unavailable"),
-                failure_domain=args.get("failure_domain"),
-                soak=args.get("soak"),
-                max_failures=args.get("max_failures"),
-                on_failure=args.get("on_failure"),
-                node_timeout=args.get("node_timeout"),
-                stage_timeout=args.get("stage_timeout"),
-                gates=gates,
-                allow_downgrade=bool(args.get("allow_downgrade")),
-                replace_active=bool(args.get("replace_active")),
-            )
-        )
+        given = {name: args[name] for name in OPTIONS if name in args}
+        return rollout_options.rollout_properties(rollout_options.RolloutOptions(gates=gates, **given))
     except rollout_options.RolloutOptionError as error:
         option = {"wave": "waves"}.get(error.option, error.option)
         text = f"--{option}: {error.value!r} {error.reason}."
@@ -104,69 +86,42 @@ def _properties(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nodes(schema: Any) -> None:
-    group = "Waves"
     schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision. Default: the newest.")
-    schema.waves = arguments.WordsArg(
-        options=["--waves"],
-        arg_group=group,
-        help="Space-separated waves: how many nodes after each one, as numbers or percentages, the last 100%. "
+    lists = {
+        "waves": "Space-separated waves: how many nodes after each one, as numbers or percentages, the last 100%. "
         "Default: 1 10% 50% 100%.",
-    )
-    schema.selector = arguments.WordsArg(
-        options=["--selector"],
-        arg_group=group,
-        help="Space-separated labels, KEY=VALUE, of the nodes that take part. Default: all nodes of the pool.",
-    )
-    schema.canary = arguments.WordsArg(
-        options=["--canary"],
-        arg_group=group,
-        help="Space-separated labels, KEY=VALUE, of the nodes of the first wave.",
-    )
-    schema.max_unavailable = AAZStrArg(
-        options=["--max-unavailable"],
-        arg_group=group,
-        help="How many nodes may be unavailable at once, a number or a percentage. Default: 10%.",
-    )
-    schema.failure_domain = AAZStrArg(
-        options=["--failure-domain"],
-        arg_group=group,
-        help="LABEL or LABEL=N: how many nodes with the same value of a label may be unavailable at once. "
-        "Default of N: 1.",
-    )
-    schema.stage_timeout = AAZStrArg(
-        options=["--stage-timeout"],
-        arg_group=group,
-        help="How long a wave waits for the downloads of its nodes. Default: 10m. 0: no downloads ahead.",
-    )
+        "selector": "Space-separated labels, KEY=VALUE, of the nodes that take part. Default: all nodes of the pool.",
+        "canary": "Space-separated labels, KEY=VALUE, of the nodes of the first wave.",
+    }
+    texts = {
+        "max_unavailable": "How many nodes may be unavailable at once, a number or a percentage. Default: 10%.",
+        "failure_domain": "LABEL or LABEL=N: how many nodes with the same value of a label may be unavailable at "
+        "once. Default of N: 1.",
+        "stage_timeout": "How long a wave waits for the downloads of its nodes. Default: 10m. 0: no downloads ahead.",
+    }
+    arguments.add_options(schema, "Waves", arguments.WordsArg, lists)
+    arguments.add_options(schema, "Waves", AAZStrArg, texts)
 
 
 def _safety(schema: Any) -> None:
     group = "Safety"
-    schema.soak = AAZStrArg(
-        options=["--soak"],
-        arg_group=group,
-        help="How long the nodes of a wave must stay healthy: seconds, or for example 10m or 1h. Default: 10m.",
-    )
-    schema.gates_file = AAZStrArg(
-        options=["--gates-file"],
-        arg_group=group,
-        help="File (JSON or YAML) with a list of gates: checks after the soak time of each wave.",
-    )
-    schema.max_failures = AAZIntArg(
-        options=["--max-failures"], arg_group=group, help="How many nodes may fail. Default: 0."
-    )
+    texts = {
+        "soak": "How long the nodes of a wave must stay healthy: seconds, or for example 10m or 1h. Default: 10m.",
+        "gates_file": "File (JSON or YAML) with a list of gates: checks after the soak time of each wave.",
+        "node_timeout": "Time limit of the update of a node. Default: 1h.",
+    }
+    arguments.add_options(schema, group, AAZStrArg, texts)
     schema.on_failure = AAZStrArg(
         options=["--on-failure"],
         arg_group=group,
         enum={each: each for each in rollout_options.ON_FAILURE},
         help="After a failure: keep what nodes have (halt), or bring them back (reverse, default).",
     )
-    schema.node_timeout = AAZStrArg(
-        options=["--node-timeout"], arg_group=group, help="Time limit of the update of a node. Default: 1h."
+    schema.max_failures = AAZIntArg(
+        options=["--max-failures"], arg_group=group, help="How many nodes may fail. Default: 0."
     )
-    schema.allow_downgrade = AAZBoolArg(
-        options=["--allow-downgrade"], arg_group=group, help="Allow older versions than the nodes have."
-    )
-    schema.replace_active = AAZBoolArg(
-        options=["--replace-active"], arg_group=group, help="Abort the active roll-out of the pool."
-    )
+    flags = {
+        "allow_downgrade": "Allow older versions than the nodes have.",
+        "replace_active": "Abort the active roll-out of the pool.",
+    }
+    arguments.add_options(schema, group, AAZBoolArg, flags)

@@ -21,14 +21,11 @@ class ShowRollout(FlexNodeCommand):
         az aks flex-node rollout show -g my-rg --cluster my-cluster --pool edge --name may --query properties.waitsFor
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rollout_rows, **kwargs)
+    ROWS = rollout_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema)
-        return schema
 
     def execute(self) -> Any:
         return GetRollout(self.ctx)()
@@ -42,24 +39,14 @@ class ListRolloutsCommand(FlexNodeCommand):
         az aks flex-node rollout list -g my-rg --cluster my-cluster --pool edge -o table
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rollout_rows, **kwargs)
+    ROWS = rollout_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout_pool(schema, ids=False)
-        return schema
 
     def execute(self) -> Any:
-        page: dict[str, Any] = {}
-        listing = ListRollouts(self.ctx)
-
-        def fetch_page() -> None:
-            page.clear()
-            page.update(listing())
-
-        return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
+        return self.pages(ListRollouts(self.ctx))
 
 
 @register_command("aks flex-node rollout list-nodes")
@@ -71,18 +58,15 @@ class ListRolloutNodes(FlexNodeCommand):
         --state Failed -o table
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rollout_node_rows, **kwargs)
+    ROWS = rollout_node_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema)
         schema.state = AAZStrArg(
             options=["--state"], enum={each: each for each in NODE_STATES}, help="Only nodes in this state."
         )
         schema.wave = AAZIntArg(options=["--wave"], help="Only nodes of this wave.")
-        return schema
 
     def execute(self) -> Any:
         args = self.ctx.options

@@ -51,10 +51,8 @@ class WaitForRollout(WaitCommand):
         return progress_text(found["properties"])
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.rollout(schema)
         schema.succeeded = AAZBoolArg(
             options=["--succeeded"], arg_group="Wait Condition", help="Wait until the roll-out has succeeded."
         )
-        return schema

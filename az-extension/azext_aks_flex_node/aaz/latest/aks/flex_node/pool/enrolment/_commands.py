@@ -30,8 +30,7 @@ class CreateEnrolment(FlexNodeCommand):
     """
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema, ids=False)
         schema.max_uses = AAZIntArg(options=["--max-uses"], help="How many machines may enrol.", required=True)
         schema.hours = AAZFloatArg(options=["--hours"], help="How many hours the URL is valid. Default: 72.")
@@ -47,7 +46,6 @@ class CreateEnrolment(FlexNodeCommand):
         schema.node_name = arguments.PlainArg(
             options=["--node-name"], help="Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."
         )
-        return schema
 
     def execute(self) -> Any:
         options = self.ctx.options
@@ -83,35 +81,23 @@ class ListEnrolmentsCommand(FlexNodeCommand):
         az aks flex-node pool enrolment list -g my-rg --cluster my-cluster --name edge -o table
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=enrolment_rows, **kwargs)
+    ROWS = enrolment_rows
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema, ids=False)
-        return schema
 
     def execute(self) -> Any:
-        page: dict[str, Any] = {}
-        listing = ListEnrolments(self.ctx)
-
-        def fetch_page() -> None:
-            page.clear()
-            page.update(listing())
-
-        return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
+        return self.pages(ListEnrolments(self.ctx))
 
 
 class _OfEnrolment(FlexNodeCommand):
     """A command about one enrolment."""
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema, ids=False)
         schema.enrolment = arguments.PlainArg(options=["--id"], help="ID of the enrolment.", required=True)
-        return schema
 
     def send(self, *below: str, method: str = "POST", body: dict[str, Any] | None = None) -> Any:
         key = str(self.ctx.options["enrolment"])
@@ -126,8 +112,7 @@ class ShowEnrolment(_OfEnrolment):
         az aks flex-node pool enrolment show -g my-rg --cluster my-cluster --name edge --id k7m2p9xq
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=enrolment_rows, **kwargs)
+    ROWS = enrolment_rows
 
     def execute(self) -> Any:
         return self.send(method="GET")
@@ -153,8 +138,7 @@ class Machines(_OfEnrolment):
         az aks flex-node pool enrolment machines -g my-rg --cluster my-cluster --name edge --id k7m2p9xq -o table
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=machine_rows, **kwargs)
+    ROWS = machine_rows
 
     def execute(self) -> Any:
         found: list[Any] = []
@@ -171,12 +155,11 @@ class _Decision(_OfEnrolment):
     """A decision about a machine, by the fingerprint of its key."""
 
     @classmethod
-    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
-        schema = super()._build_arguments_schema(*args, **kwargs)
+    def add_arguments(cls, schema: Any) -> None:
+        super().add_arguments(schema)
         schema.fingerprint = arguments.PlainArg(
             options=["--fingerprint"], help="Fingerprint that the machine prints.", required=True
         )
-        return schema
 
     def decide(self, action: str) -> Any:
         return self.send(action, body={"fingerprint": str(self.ctx.options["fingerprint"])})

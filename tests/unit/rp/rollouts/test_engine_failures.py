@@ -1,4 +1,4 @@
-"""Tests of the decisions of roll-outs: simulated nodes, with failures, absences and windows in any order."""
+"""Tests of what a roll-out takes for a failure, and of how it halts and brings nodes back."""
 
 from __future__ import annotations
 
@@ -6,39 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from aks_flex_rp.rollouts.plan import (
-    OnFailure,
-    PlannedGate,
-    PlannedNode,
-    RolloutPlan,
-    Share,
-    plan_waves,
-)
+from aks_flex_rp.rollouts.plan import OnFailure, PlannedGate, Share
 from aks_flex_rp.rollouts.states import NodeReport, NodeState, Phase, Stage
-from aks_flex_rp.rollouts.waits import waits_for, wakes_at
-from tests.unit.rp.rollouts.engine_fleet import Fleet
-
-WAVES = (Share(1), Share(percent=50), Share(percent=100))
-PLAN = RolloutPlan(2, WAVES, soak_seconds=60.0, node_seconds=300.0, stage_seconds=0.0, on_failure=OnFailure.HALT)
-
-
-def state(fleet: Fleet, name: str) -> NodeState:
-    return fleet.rollout.nodes[name].state
-
-
-def test_waves_follow_one_another_with_soak() -> None:
-    fleet = Fleet(PLAN, 6)
-    assert fleet.step() == ["n0"]
-    fleet.succeed("n0")
-    assert fleet.step() == []
-    assert waits_for(fleet.rollout, fleet.now) == ["the soak time of wave 1"]
-    assert wakes_at(fleet.rollout) == 1060.0
-    fleet.now += 60
-    fleet.succeed("n0")
-    assert fleet.step() == ["n1"]
-    fleet.run()
-    assert fleet.phase is Phase.SUCCEEDED
-    assert set(fleet.revisions.values()) == {2}
+from aks_flex_rp.rollouts.waits import waits_for
+from tests.unit.rp.rollouts.engine_fleet import PLAN, Fleet, state
 
 
 def test_wave_needs_a_fresh_report_after_its_soak() -> None:
@@ -111,37 +82,6 @@ def test_node_that_goes_silent_during_its_update_fails_in_time() -> None:
     assert fleet.rollout.state.reason == "n0: It stopped reporting during its update."
 
 
-def test_offline_nodes_hold_nothing_up() -> None:
-    fleet = Fleet(PLAN, 4)
-    fleet.report("n3", offline=True)
-    fleet.run()
-    assert fleet.phase is Phase.SUCCEEDED
-    assert fleet.revisions == {"n0": 2, "n1": 2, "n2": 2, "n3": 1}
-    assert not fleet.rollout.is_settled
-    fleet.report("n3")
-    assert fleet.step() == ["n3"]
-    fleet.succeed("n3")
-    assert (fleet.step(), fleet.rollout.is_settled) == ([], True)
-
-
-def test_wave_of_only_offline_nodes_gets_others() -> None:
-    fleet = Fleet(PLAN, 6)
-    fleet.report("n0", offline=True)
-    assert fleet.step() == ["n1"]
-    assert fleet.rollout.nodes["n1"].wave == 0
-
-
-def test_no_success_without_a_single_update() -> None:
-    fleet = Fleet(PLAN, 2)
-    for name in fleet.names:
-        fleet.report(name, offline=True)
-    fleet.step()
-    assert fleet.phase is Phase.RUNNING
-    assert waits_for(fleet.rollout, fleet.now) == ["n0: it is offline", "n1: it is offline"]
-    fleet.report("n1")
-    assert fleet.step() == ["n1"]
-
-
 def test_nodes_that_fail_together_are_all_brought_back() -> None:
     plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
     fleet = Fleet(plan, 3)
@@ -178,58 +118,6 @@ def test_no_success_if_every_node_failed_within_the_limit() -> None:
     assert (fleet.phase, fleet.rollout.state.reason) == (Phase.HALTED, "No node could be updated.")
 
 
-def test_no_success_if_the_only_updated_node_is_deleted() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),)), 2)
-    fleet.report("n1", offline=True)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
-    fleet.report("n0", gone="It was deleted.")
-    fleet.now += 60
-    fleet.step()
-    assert (fleet.phase, waits_for(fleet.rollout, fleet.now)) == (Phase.RUNNING, ["n1: it is offline"])
-
-
-def test_restart_after_a_wave_lost_all_its_nodes_to_an_earlier_one() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0, waves=(Share(1), Share(percent=100))), 2)
-    fleet.report("n0", offline=True)
-    fleet.step()
-    fleet.report("n1", offline=True)
-    fleet.step()
-    fleet.restart()
-    assert fleet.step() == []
-    assert waits_for(fleet.rollout, fleet.now) == ["n0: it is offline", "n1: it is offline"]
-
-
-def test_node_that_fills_a_wave_is_asked_to_download() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 6)
-    for name in ("n0", "n1", "n2"):  # this wave and the next one
-        fleet.report(name, offline=True)
-    fleet.now += 90
-    assert fleet.step() == []
-    assert Stage("n3", 2) in fleet.staged
-    fleet.now += 90
-    assert fleet.step() == []  # its time for downloads began when it was asked
-    fleet.report("n3", staged=2)
-    assert fleet.step() == ["n3"]
-
-
-def test_node_that_returns_soaks_with_the_wave_that_runs() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(2), Share(percent=100)), max_unavailable=Share(9)), 4)
-    fleet.report("n1", offline=True)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
-    fleet.now += 60
-    fleet.succeed("n0")
-    fleet.report("n1")
-    assert sorted(fleet.step()) == ["n1", "n2", "n3"]
-    fleet.succeed("n1", "n2", "n3")
-    fleet.step()
-    fleet.report("n1", ready=False, unready=True)
-    assert (fleet.phase, state(fleet, "n1")) == (Phase.HALTED, NodeState.FAILED)
-
-
 def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
     fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
     fleet.report("n1", passive=True)
@@ -254,24 +142,6 @@ def test_gate_that_runs_when_a_node_fails_is_closed() -> None:
     assert gate.message == "The roll-out ended before it answered."
 
 
-def test_node_without_a_machine_is_given_the_revision_after_a_crash() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
-    fleet.report("n1", passive=True)
-    fleet.crash()
-    assert fleet.revisions == {"n0": 2, "n1": 2}
-
-
-def test_windows_are_waited_for() -> None:
-    fleet = Fleet(PLAN, 1)
-    fleet.report("n0", opens=1500.0)
-    assert fleet.step() == []
-    [wait] = waits_for(fleet.rollout, fleet.now)
-    assert wait == "n0: its maintenance window, which opens at 1970-01-01T00:25:00Z"
-    assert wakes_at(fleet.rollout) == 1500.0
-    fleet.now = 1500.0
-    assert fleet.step() == ["n0"]
-
-
 def test_window_that_closes_before_the_node_began_is_no_failure() -> None:
     fleet = Fleet(PLAN, 1)
     fleet.step()
@@ -291,21 +161,6 @@ def test_time_limit_of_a_node_counts_from_the_opening_of_its_window() -> None:
     fleet.now += 1
     fleet.step()
     assert fleet.phase is Phase.HALTED
-
-
-def test_gates_run_in_order_and_failure_stops() -> None:
-    gates = (PlannedGate("job", 60.0), PlannedGate("query", 60.0))
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), soak_seconds=0.0, gates=gates), 1)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
-    assert [each.gate for each in fleet.gates] == ["job"]
-    fleet.rollout.gate_answered(0, "job", fleet.now, passed=True, message="2 Jobs")
-    fleet.rollout.gate_answered(0, "job", fleet.now, passed=False)  # of an earlier run
-    fleet.step()
-    assert [each.gate for each in fleet.gates] == ["job", "query"]
-    fleet.rollout.gate_answered(0, "query", fleet.now, passed=False, message="5 errors")
-    assert (fleet.phase, fleet.rollout.state.reason) == (Phase.HALTED, "The gate query of wave 1 failed: 5 errors")
 
 
 def test_gate_without_an_answer_fails_in_time() -> None:
@@ -328,24 +183,6 @@ def test_missing_approval_halts_and_bars_nothing() -> None:
     fleet.now += 60
     fleet.step()
     assert (fleet.phase, fleet.rollout.state.failed, fleet.gates) == (Phase.HALTED, "", [])
-
-
-def test_next_wave_is_staged_before_it_begins() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 4)
-    assert fleet.step() == []
-    assert fleet.staged == [Stage("n0", 2), Stage("n1", 2)]  # this wave and the next one
-    assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads"]
-    fleet.report("n0", not_staged="no space left")
-    assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads, which failed: no space left"]
-    fleet.report("n0", staged=2)
-    assert fleet.step() == ["n0"]
-    fleet.succeed("n0")
-    fleet.step()
-    fleet.now += 60
-    fleet.succeed("n0")
-    assert fleet.step() == []
-    fleet.now += 40  # the time for downloads is over: n1 begins without
-    assert fleet.step() == ["n1"]
 
 
 def test_what_was_staged_is_taken_back_after_a_halt() -> None:
@@ -414,45 +251,3 @@ def test_failed_node_that_is_down_counts_as_unavailable() -> None:
     assert fleet.step() == []
     fleet.report("n0", failure="broken")
     assert fleet.step() == ["n1"]
-
-
-def test_person_who_gives_a_node_another_revision_takes_it_out() -> None:
-    fleet = Fleet(PLAN, 3)
-    fleet.step()
-    fleet.report("n0", desired=7)
-    assert state(fleet, "n0") is NodeState.GONE
-    fleet.report("n1", desired=2, applied=False)
-    assert state(fleet, "n1") is NodeState.UPDATING
-    fleet.report("n1", desired=2)
-    fleet.report("n1", desired=1)  # back, by hand: it says nothing about the revision any more
-    assert state(fleet, "n1") is NodeState.GONE
-
-
-def test_clock_that_was_set_changes_no_wait() -> None:
-    fleet = Fleet(PLAN, 3)
-    fleet.step()
-    fleet.now += 10_000
-    fleet.rollout.shift(10_000, fleet.now)
-    assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
-
-
-def test_new_node_joins_the_last_wave() -> None:
-    fleet = Fleet(PLAN, 3)
-    fleet.size = 4
-    fleet.add("n3")
-    fleet.run()
-    assert fleet.revisions["n3"] == 2
-
-
-@pytest.mark.parametrize("paused", [True, False])
-def test_paused_roll_out_begins_nothing(paused: bool) -> None:
-    fleet = Fleet(PLAN, 4)
-    fleet.rollout.set_paused(paused)
-    assert bool(fleet.step()) is not paused
-    assert waits_for(fleet.rollout, fleet.now)
-
-
-def test_canaries_come_first_and_offline_nodes_last() -> None:
-    plan = replace(PLAN, canary={"tier": "canary"})
-    nodes = [PlannedNode("a"), PlannedNode("b", {"tier": "canary"}), PlannedNode("c", late=True), PlannedNode("d")]
-    assert plan_waves(plan, nodes) == [["b"], ["a"], ["d", "c"]]
