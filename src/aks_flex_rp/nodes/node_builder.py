@@ -30,7 +30,7 @@ def validation_context(
         cluster.facts.version,
         cluster.facts.aad,
         reserved_ranges=cluster.facts.taken,
-        current_versions=_versions(node) if node else None,
+        current_versions=current_versions(node) if node else None,
         stored_secret_client=_client(node),
         allow_downgrade=allow_downgrade,
         exec_allowed=context.allow_exec or (node is not None and joins_by_exec(node)),
@@ -89,7 +89,7 @@ class NodeBuilder:
     def _chosen_versions(self, desired: DesiredNode, before: Node | None) -> dict[str, str]:
         cluster = self.cluster
         kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        earlier = _versions(before) if before else {}
+        earlier = current_versions(before) if before else {}
         shared = (id(desired), kept, tuple(earlier.items()))
         if shared not in self.versions:
             chosen = config_generator.effective_versions(desired.properties, kept or cluster.facts.version, earlier)
@@ -118,7 +118,7 @@ def joins_by_exec(node: Node) -> bool:
     return join_rules.identity_method(node) is AccessMethod.EXEC
 
 
-def _versions(node: Node) -> dict[str, str]:
+def current_versions(node: Node) -> dict[str, str]:
     """Returns the versions of the node, as far as known.
 
     After a rollback, only the reported kubelet version is known.

@@ -238,8 +238,8 @@ def _skew(path: str, text: str, cluster: str) -> Iterator[Problem]:
 
 
 def _downgrade(path: str, text: str, earlier: str) -> Iterator[Problem]:
-    desired, now = versions.parse_version(text), versions.parse_version(earlier)
-    if desired and now and desired < now:
+    if versions.is_older(text, earlier):
+        now = versions.parse_version(earlier)
         yield Problem(
             path,
             f"{quoted(text)} is older than the current version {now}. If that is meant, use --allow-downgrade, or "

@@ -54,6 +54,12 @@ class KubernetesVersion:
         return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.preview}" if self.preview else "")
 
 
+def is_older(text: str, than: str) -> bool:
+    """Returns whether a version is older than another one; False if one of them is unknown."""
+    one, other = parse_version(text), parse_version(than)
+    return one is not None and other is not None and one < other
+
+
 @lru_cache(maxsize=1024)
 def parse_version(text: str) -> KubernetesVersion | None:
     found = _VERSION.fullmatch(text)

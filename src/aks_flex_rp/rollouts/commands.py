@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.node_builder import system_data
+from aks_flex_rp.nodes.node_builder import current_versions, system_data
 from aks_flex_rp.nodes.pool_apply import check_may_apply
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
+from aks_flex_rp.resource.versions import is_older
 from aks_flex_rp.rollouts.active_rollout import stored_node
 from aks_flex_rp.rollouts.gate_specs import check_gates
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
@@ -31,9 +32,10 @@ from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.rollout_model import Heartbeat, StoredRollout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.validation import PoolTemplate
     from aks_flex_rp.rollout_settings import RolloutSettings
     from aks_flex_rp.rollouts.gate_runner import GateRunner
     from aks_flex_rp.rollouts.plan import RolloutPlan
@@ -89,6 +91,8 @@ class RolloutCommands:
         await self._end_active(pool, name, request, replaces=wanted.replace_active)
         plan = wanted.plan(revision)
         nodes = await self._nodes(pool, plan, wanted)
+        if not wanted.allow_downgrade:
+            await self._check_versions(cluster, template, nodes)
         await self._keep_stable(pool, nodes)
         made = await self._write(cluster, pool, name, wanted, nodes, request)
         await self._close_earlier(made)
@@ -247,6 +251,22 @@ class RolloutCommands:
             for wave, names in enumerate(waves)
             for name in names
         ]
+
+    async def _check_versions(
+        self, cluster: ClusterInfo, template: PoolTemplate, nodes: Sequence[RolloutNode]
+    ) -> None:
+        """Raises ArmError if nodes have newer versions, which they would keep. One of each revision is looked at."""
+        for name in {node.source: node.name for node in nodes if not node.report.passive}.values():
+            if (node := await self.context.store.node(cluster.id.key, name)) is None:
+                continue
+            known = current_versions(node)
+            for part, wanted in (template.template.get("versions") or {}).items():
+                if is_older(wanted, now := known.get(part, "")):
+                    message = (
+                        f"Revision {template.revision} has {part} {wanted}, which is older than {now} of the node "
+                        f"'{node.name}'. If that is meant, set allowDowngrade to true (`--allow-downgrade`)."
+                    )
+                    raise errors.invalid_request([Problem("properties.allowDowngrade", message)])
 
     async def _keep_stable(self, pool: Pool, nodes: list[RolloutNode]) -> None:
         """Remembers what most nodes are on, so that new nodes do not get the revision before it has proved itself."""

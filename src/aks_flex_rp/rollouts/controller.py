@@ -40,6 +40,7 @@ CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two step
 MAX_SIGNALS = 1000
 BUSY_SECONDS = 30.0  # between reads of nodes that are being updated
 MAX_BUSY = 200  # nodes of a roll-out that are then read
+UNREADABLE_SECONDS = 60.0  # until a roll-out that could not be read is tried again
 MAX_ROUNDS = 20  # steps of one roll-out in a row
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class RolloutController:
         self._lease_until = 0.0  # by the monotonic clock
         self._returned = 0.0  # when this replica got the lease
         self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
+        self._retry_at: dict[tuple[str, str, str], float] = {}  # roll-outs that could not be read
         self._last: tuple[float, float] | None = None  # both clocks at the last step
         self._refreshed = self._read_busy_at = 0.0
         self._unsaved: set[RolloutId] = set()  # roll-outs whose last decision was not stored
@@ -144,7 +146,8 @@ class RolloutController:
                 del self._known[rollout.id]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
-            if key not in known and self._refused.get(key) != versions[key]:
+            is_tried = self._monotonic() >= self._retry_at.get(key, 0.0)
+            if key not in known and self._refused.get(key) != versions[key] and is_tried:
                 await self._load_one(key, versions[key])
 
     async def _load_one(self, key: tuple[str, str, str], version: int) -> None:
@@ -165,7 +168,8 @@ class RolloutController:
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("The roll-out %s of the pool %s cannot be read.", key[2], key[1])
+            log.exception("The roll-out %s of the pool %s cannot be read. It is tried again.", key[2], key[1])
+            self._retry_at[key] = self._monotonic() + UNREADABLE_SECONDS
             return
         self._known[rollout.id] = rollout
 

@@ -30,6 +30,10 @@ class StartQueue:
     def waiting(self) -> list[str]:
         return list(self._domains)
 
+    @property
+    def unavailable(self) -> list[str]:
+        return list(self._used)
+
     def add(self, name: str, domain: str) -> None:
         if name not in self._domains:
             self._domains[name] = domain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.rollouts.states import Phase
+from aks_flex_rp.rollouts.states import NodeState, Phase
 from aks_flex_rp.rollouts.waiting_nodes import MAX_SHOWN
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def _waits(rollout: Rollout, now: float) -> Iterator[str]:
 def _node_waits(rollout: Rollout, now: float) -> Iterator[str]:
     found = [f"{name}: it is {rollout.nodes[name].state.value.lower()}" for name in list(rollout.busy)[:MAX_SHOWN]]
     found += rollout.waiting.describe(rollout.nodes, now)
-    found += [f"{name}: the budget" for name in rollout.queue.waiting[:MAX_SHOWN]]
+    down = [name for name in rollout.queue.unavailable if rollout.nodes[name].state is NodeState.FAILED]
+    budget = f"the budget, which includes {', '.join(down[:3])}: failed and not Ready" if down else "the budget"
+    found += [f"{name}: {budget}" for name in rollout.queue.waiting[:MAX_SHOWN]]
     yield from found or ["a node that can be updated"]
 
 

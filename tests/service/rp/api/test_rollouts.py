@@ -44,7 +44,7 @@ def test_bad_revision_touches_one_wave_and_comes_back(fleet: SimulatedFleet) -> 
     assert [each["revision"] for each in shown["barredRevisions"]] == [2]
     refused = fleet.start("r2")
     assert (refused.status, refused.json["error"]["code"]) == (409, "RevisionBarred")
-    fleet.write({**BAD, "versions": {"npd": "v0.8.19"}})  # another revision with the same value
+    fleet.write({**BAD, "versions": {"npd": "v1.35.0"}})  # another revision with the same value
     assert fleet.start("r2").json["error"]["code"] == "RevisionBarred"
     own = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 13}}}
     assert fleet.api.put(fleet.names[1], own).json["error"]["code"] == "RevisionBarred"
@@ -153,6 +153,16 @@ def test_downgrade_that_is_allowed_is_staged_as_such(fleet: SimulatedFleet) -> N
     config = fleet.api.get(first).json["properties"]["nextConfig"]["config"]
     assert config["updatePolicy"]["allowDowngrade"]
     fleet.work_until("Succeeded")
+
+
+def test_downgrade_that_is_not_allowed_is_refused_before_it_begins(fleet: SimulatedFleet) -> None:
+    fleet.write({**BETTER, "versions": {"containerd": "1.7.29"}})
+    answer = fleet.start()
+    assert answer.status == 400
+    assert answer.json["error"]["target"] == "properties.allowDowngrade"
+    assert "has containerd 1.7.29, which is older than 2." in answer.json["error"]["message"]
+    assert fleet.rollout("GET").status == 404
+    assert fleet.start(allowDowngrade=True).status == 201
 
 
 def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:

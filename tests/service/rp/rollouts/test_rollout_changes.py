@@ -280,3 +280,26 @@ def test_two_roll_outs_of_the_same_moment_are_not_mixed(run: Run) -> None:
         assert await fleet.store.rollout(PLANT.key, fleet.pool, "r2") is None
 
     run(test)
+
+
+def test_roll_out_that_cannot_be_read_is_logged_once_and_tried_later(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(fleet: Fleet) -> None:
+        await fleet.start()
+        nodes: Any = fleet.store.rollout_nodes
+
+        async def fail(_rollout: Any) -> Any:
+            raise ValueError("not a node")
+
+        fleet.store.rollout_nodes = fail  # type: ignore[assignment]
+        for _ in range(3):
+            await fleet.replica.step()
+        assert [each.getMessage() for each in caplog.records if each.exc_info] == [
+            f"The roll-out r1 of the pool {fleet.pool} cannot be read. It is tried again."
+        ]
+        fleet.store.rollout_nodes = nodes  # type: ignore[method-assign]
+        fleet.replica.clocks.advance(60)
+        await fleet.run("Succeeded")
+
+    run(test)

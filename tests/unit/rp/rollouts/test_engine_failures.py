@@ -39,6 +39,15 @@ def test_failure_halts_at_once() -> None:
     assert [each.node for each in fleet.applied] == ["n0"]
 
 
+def test_failed_node_that_uses_up_the_budget_is_named() -> None:
+    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=1), 3)
+    fleet.step()
+    fleet.report("n0", failure="containerd does not start", ready=False, unready=True)
+    assert fleet.step() == []
+    waits = "the budget, which includes n0: failed and not Ready"
+    assert waits_for(fleet.rollout, fleet.now) == [f"n1: {waits}", f"n2: {waits}"]
+
+
 @pytest.mark.parametrize("how", [{"ready": False, "unready": True}, {"offline": True}])
 def test_node_that_fails_in_the_soak_reverses_all(how: dict[str, bool]) -> None:
     fleet = Fleet(replace(PLAN, on_failure=OnFailure.REVERSE), 6)
