@@ -218,7 +218,7 @@ async def test_gate_tells_what_the_pod_waits_for() -> None:
     progress = GateProgress()
     work = asyncio.create_task(gate(cluster).run(run_of(job_gate()), progress))
     for _ in range(200):
-        if progress.text:
+        if "edge-1" in progress.text:
             break
         await asyncio.sleep(0.05)
     work.cancel()
