@@ -1,4 +1,4 @@
-"""Runs the tests and prints one result at the end: `suite.py [all|unit|long]`. Always stops everything it started."""
+"""Runs the tests and prints one result at the end: `suite.py [all|unit|long|vm [CUTS]]`. Stops all it started."""
 
 from __future__ import annotations
 
@@ -269,6 +269,7 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
             suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
             suite.tests("az-extension", "tests/az_extension"),
+            suite.tests("virtual machine", "tests/vm", marked="not vm", labs=("test-vm",)),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
@@ -291,6 +292,13 @@ def run_long(suite: SuiteRun) -> None:
     suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
 
 
+def run_vm(suite: SuiteRun) -> None:
+    """Runs all tests in virtual machines. An argument is the number of random power losses."""
+    suite.run_alone(TOOLS)
+    cuts = next(iter(sys.argv[2:]), DEFAULT_POWER_CUTS)
+    suite.run_alone(suite.tests("virtual machine", "tests/vm", f"--power-cuts={cuts}", marked="", labs=("test-vm",)))
+
+
 MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 CHECKS = [
@@ -300,7 +308,13 @@ CHECKS = [
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("audit", [str(BIN / "python"), "scripts/audit.py"]),
 ]
-KINDS = {"all": ("make test", run_all), "unit": ("make test-unit", run_unit), "long": ("make test-long", run_long)}
+KINDS = {
+    "all": ("make test", run_all),
+    "unit": ("make test-unit", run_unit),
+    "long": ("make test-long", run_long),
+    "vm": ("make test-vm", run_vm),
+}
+DEFAULT_POWER_CUTS = "30"
 
 
 def main() -> int:

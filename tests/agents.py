@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab import node_agent, snapshots
+from aks_flex_lab import node_agent
 from tests.wait import until_named
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
 
 def differences(before: Any, machine: EdgeMachine) -> list[str]:
     """Returns the changes of a machine since a snapshot, without settings that all machines share."""
-    return [str(one) for one in snapshots.diff(before, machine.snapshot()) if not one.shared]
+    return [str(one) for one in machine.differences(before)]

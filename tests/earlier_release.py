@@ -52,7 +52,6 @@ class EarlierRelease:
     def install_agent(self, machine: EdgeMachine) -> None:
         """Installs the agent of the release. It has the same dependencies as the one of this checkout."""
         node_agent.install(machine)
-        root = Path(f"/proc/{machine.init_pid()}/root")
         machine.run("rm", "-r", INSTALLED)
-        run("cp", "--recursive", self.source / node_agent.PACKAGE.name, root / INSTALLED.lstrip("/"))
+        machine.copy_in(self.source / node_agent.PACKAGE.name, INSTALLED)
         machine.run("python3", "-m", "compileall", "-q", "-j2", "--invalidation-mode", "unchecked-hash", INSTALLED)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab import node_agent, processes, snapshots
+from aks_flex_lab import node_agent, processes
 from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.errors import LabError, UsageError
@@ -241,7 +241,7 @@ class Demo:
         self.lab.cluster.run("wait", "--for=delete", f"node/{MACHINE}", "--timeout=30s")
         self.progress.message("   the provider removed the node from the cluster")
         assert self.before  # noqa: S101 - an earlier phase took it
-        changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
+        changed = self.machine.differences(self.before)
         if changed:
             raise LabError(
                 "machine-not-restored", f"{MACHINE} differs from its first snapshot: {'; '.join(map(str, changed))}."

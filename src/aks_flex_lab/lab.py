@@ -37,8 +37,8 @@ from aks_flex_lab.kernel import host_state, mounts
 from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.kernel.namespaces import namespaces_with_prefix
 from aks_flex_lab.layout import LAB_NAME
+from aks_flex_lab.machines.container import NSPAWN_DIRECTORY, remove_nspawn_directories
 from aks_flex_lab.machines.inventory import MachineInventory
-from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY, remove_nspawn_directories
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.network import LabNetwork
 from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
@@ -186,7 +186,7 @@ class Lab:
         self.azure.metadata.reconcile()
         self.inventory.sweep()
         for machine in self.inventory.all():
-            if machine.init_pid() is None or machine.runner() is None:
+            if machine.main_pid() is None or machine.runner() is None:
                 with progress.step(f"machine {machine.name}"):
                     dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
                     machine.start()

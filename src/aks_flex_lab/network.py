@@ -165,7 +165,7 @@ class LabNetwork:
     def connect_machine(self, name: str, site: EdgeSite, number: int) -> NetworkNamespace:
         """Creates an empty network namespace for a machine that boots, and connects it to its site."""
         outside, inside = self.site_namespace(site), self.machine_namespace(name)
-        port = f"port{number}"
+        port = machine_port(number)
         outside.remove_link(port)
         inside.remove()
         inside.make()
@@ -183,9 +183,24 @@ class LabNetwork:
     def disconnect_machine(self, name: str) -> None:
         self.machine_namespace(name).remove()
 
+    def connect_virtual_machine(self, site: EdgeSite, number: int) -> NetworkNamespace:
+        """Creates the tap device of a virtual machine that boots, and returns the namespace in which QEMU uses it."""
+        outside, port = self.site_namespace(site), machine_port(number)
+        outside.remove_link(port)
+        outside.ip(f"tuntap add dev {port} mode tap", f"link set {port} master br0 up")
+        return outside
+
+    def disconnect_virtual_machine(self, site: EdgeSite, number: int) -> None:
+        self.site_namespace(site).remove_link(machine_port(number))
+
     def down(self) -> None:
         for namespace in namespaces_with_prefix(self.layout.prefix):
             namespace.remove()
+
+
+def machine_port(number: int) -> str:
+    """The port of a machine on the bridge of its site."""
+    return f"port{number}"
 
 
 def _make_router(namespace: NetworkNamespace, address: str) -> None:

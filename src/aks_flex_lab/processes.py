@@ -100,9 +100,10 @@ def run_logged(*argv: str | Path, log: Path, env: Mapping[str, str] | None = Non
         ).returncode
 
 
-def run_attached(*argv: str | Path) -> int:
+def run_attached(*argv: str | Path, env: Mapping[str, str] | None = None) -> int:
     """Runs a command on the terminal of this program, and returns its exit code."""
-    code = subprocess.run([str(word) for word in argv], check=False).returncode
+    added = {**os.environ, **env} if env else None
+    code = subprocess.run([str(word) for word in argv], env=added, check=False).returncode
     return code if code >= 0 else 128 - code
 
 

@@ -11,7 +11,7 @@ from aks_flex_lab import network, node_agent
 from aks_flex_lab.components.resource_provider import OWNER_ROLE_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.machine import SHARED_FOLDERS
+from aks_flex_lab.machines.container import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
 from tests.azure_cli import build_extension

@@ -13,7 +13,7 @@ from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.machine import SHARED_FOLDERS
+from aks_flex_lab.machines.container import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.tools import catalog

@@ -44,7 +44,7 @@ def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
 
 def copy_suite(machine: EdgeMachine) -> None:
     """Copies pytest, the host package and its suite into a machine."""
-    place = Path(f"/proc/{machine.init_pid()}/root/{PLACE}")
+    place = Path(f"/proc/{machine.main_pid()}/root/{PLACE}")
     shutil.copytree(pytest_tree(machine), place)
     shutil.copytree(CHECKOUT / "tests/hosts", place / "tests/hosts", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(PACKAGE / "host", place / "aks_flex_node/host", ignore=shutil.ignore_patterns("__pycache__"))

@@ -14,7 +14,7 @@ import pytest
 from aks_flex_lab import snapshots
 from aks_flex_lab.errors import LabError
 from aks_flex_lab.machines.base_system import INIT_PATH, DebianRelease
-from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY
+from aks_flex_lab.machines.container import NSPAWN_DIRECTORY
 from aks_flex_lab.processes import ProcessHandle, run
 from tests.harness import LAB, command
 from tests.remedies.catalogue import advice
@@ -113,16 +113,16 @@ def test_reboot_sends_sigterm_to_services(add_machine: Add) -> None:
 
 def test_container_init_is_not_mistaken_for_machine_init(add_machine: Add) -> None:
     machine = add_machine("alpha")
-    init = machine.init_pid()
+    init = machine.main_pid()
     # The first process is PID 1 in its own namespace and has a lower PID on the host than the machine's.
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text("300")
     machine.run("systemd-run", "-q", "--unit=box", "unshare", "--pid", "--fork", "sleep", "1000")
 
-    assert machine.init_pid() == init
+    assert machine.main_pid() == init
     assert machine.run("cat", "/proc/1/comm").out == "systemd\n"
     machine.power_cycle()
-    assert machine.init_pid() != init
+    assert machine.main_pid() != init
 
 
 @pytest.mark.remedy("machine-boot-failed", "machine-exited")
@@ -131,7 +131,7 @@ def test_machine_that_does_not_boot_is_corrected_or_recreated(lab: Lab, add_mach
     unit = "/etc/systemd/system/hang.service"
     text = "[Service]\\nType=oneshot\\nTimeoutStartSec=infinity\\nExecStart=/bin/sleep infinity\\n[Install]"
     machine.run("sh", "-c", f"printf '{text}\\nWantedBy=multi-user.target\\n' >{unit}; systemctl enable -q hang")
-    before = machine.init_pid()
+    before = machine.main_pid()
     assert before
     machine.reboot_marker.touch()
     ProcessHandle.of(before).kill(signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_frozen_machine_can_be_removed(lab: Lab, add_machine: Add) -> None:
     with lab.exclusive():
         lab.inventory.remove(machine)
 
-    assert machine.init_pid() is None
+    assert machine.main_pid() is None
 
 
 def test_removing_machine_keeps_machine_with_same_name_prefix(lab: Lab, add_machine: Add) -> None:
@@ -266,7 +266,7 @@ def test_half_created_machine_is_discarded_and_can_be_added_again(lab: Lab, add_
     machine = add_machine("alpha")
     machine.stop()
     machine.created_marker.unlink()  # as if its creation was interrupted
-    (machine.disk.root / "etc" / "machine-id").unlink()
+    (machine.directory / "root" / "etc" / "machine-id").unlink()
 
     command(LAB, "up")
     assert "alpha" not in command(LAB, "machine", "list").out

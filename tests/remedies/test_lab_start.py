@@ -21,8 +21,8 @@ from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import LabLayout
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.inventory import MachineInventory
-from aks_flex_lab.machines.machine import EdgeMachine, MachineRecord
+from aks_flex_lab.machines.inventory import MachineInventory, machine_of
+from aks_flex_lab.machines.machine import MachineRecord
 from aks_flex_lab.network import FIRST_MACHINE, LAST_MACHINE, free_machine_number
 from aks_flex_lab.processes import CommandResult, run
 from aks_flex_lab.progress import NO_PROGRESS
@@ -57,7 +57,7 @@ def prompt(layout: LabLayout) -> LabPrompt:
 
 def add_record(layout: LabLayout, name: str, site: str = "a", number: int = FIRST_MACHINE) -> None:
     """Writes the record of a machine that is not booted."""
-    machine = EdgeMachine(layout, MachineRecord(name, DebianRelease.BOOKWORM, site, number, "198.18.10.10"))
+    machine = machine_of(layout, MachineRecord(name, DebianRelease.BOOKWORM, site, number, "198.18.10.10"))
     machine.directory.mkdir(parents=True)
     (machine.directory / "machine.json").write_text(json.dumps(asdict(machine.record)))
     machine.created_marker.touch()
@@ -91,6 +91,16 @@ def test_machine_with_valid_names_is_accepted(
     longest = 30 if name == "lab-machine-name-invalid" else 12
     advice(name, f"Use 1 to {longest} lower-case letters, digits and dashes")
     inventory.require_new(*right)
+
+
+@pytest.mark.remedy("arch-without-vm")
+def test_architecture_is_selected_with_a_virtual_machine(prompt: LabPrompt) -> None:
+    machine = ("machine", "add", "edge-1")
+    assert prompt.error(*machine, "--arch", "arm64") == "arch-without-vm"
+
+    advice("arch-without-vm", "Run the command with `--vm`, or without `--arch`.")
+    for words in (("--arch", "arm64", "--vm"), ()):
+        assert prompt.error(*machine, *words) == "lab-not-running"
 
 
 @pytest.mark.remedy("lab-already-running")

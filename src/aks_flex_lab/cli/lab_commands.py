@@ -105,7 +105,7 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
     lab = Lab(selected_layout(ctx))
     components = lab.supervisor.states()
     machines = lab.inventory.all()
-    on = {machine.name: machine.init_pid() is not None for machine in machines}
+    on = {machine.name: machine.main_pid() is not None for machine in machines}
     well = bool(components) and all(component.up for component in components) and all(on.values())
     if json:
         machine_facts = [{**asdict(machine.record), "up": on[machine.name]} for machine in machines]
@@ -133,7 +133,7 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
         for machine in machines:
             pids = sorted(machine.cgroups.pids(machine.cgroup))
             memory = console.megabytes(processes.resident_bytes(pids))
-            started = processes.ProcessHandle.of(init).since if (init := machine.init_pid()) else None
+            started = processes.ProcessHandle.of(main).since if (main := machine.main_pid()) else None
             rows.append([machine.name, _state(on[machine.name]), machine.record.address, memory, _since(started)])
         console.print_table(["COMPONENT", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
         for component in components:

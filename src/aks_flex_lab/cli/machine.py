@@ -13,7 +13,10 @@ from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layo
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
+from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+from aks_flex_lab.machines.qemu import Architecture
+from aks_flex_lab.machines.virtual_base import VirtualBase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,18 +54,45 @@ def add(
     site: Annotated[
         str, typer.Option(metavar="SITE", help="Site of the machine; created if it does not exist.")
     ] = "site-1",
+    vm: Annotated[
+        bool, typer.Option("--vm", help="Create a virtual machine with its own kernel instead of a container.")
+    ] = False,
+    arch: Annotated[
+        Architecture | None,
+        typer.Option("--arch", help="Architecture of a virtual machine; amd64 by default.", case_sensitive=False),
+    ] = None,
 ) -> None:
     """Create a machine with a new disk and boot it.
 
     Example: aks-flex-lab machine add edge-1 --os trixie --site factory
+
+    A virtual machine: aks-flex-lab machine add edge-2 --vm --arch arm64
     """
+    if arch and not vm:
+        raise UsageError(
+            "arch-without-vm",
+            f"--arch {arch.value} needs --vm, because a container has the architecture of this host.",
+            "Run the command with `--vm`, or without `--arch`.",
+        )
     lab = running_lab(ctx)
     lab.inventory.require_new(name, site)
-    BaseSystem(system, lab.layout.cache).build(TerminalProgress())
-    with console.step(f"machine {name} boots {system.value}"), lab.exclusive():
-        machine = lab.inventory.add(name, system, site)
+    if vm:
+        machine = _add_virtual(lab, name, system, site, arch or Architecture.AMD64)
+    else:
+        BaseSystem(system, lab.layout.cache).build(TerminalProgress())
+        with console.step(f"machine {name} boots {system.value}"), lab.exclusive():
+            machine = lab.inventory.add(name, system, site)
     console.out.print(machine.record.address)
     console.message(f"Open a shell in it with `{lab.command} machine shell {name}`.")
+
+
+def _add_virtual(lab: Lab, name: str, system: DebianRelease, site: str, arch: Architecture) -> EdgeMachine:
+    qemu.require_programs(arch)
+    base = VirtualBase(system, lab.layout.cache, arch)
+    base.build(TerminalProgress())
+    what = f"virtual machine {name} boots {system.value} {arch.value} with {base.accelerator}"
+    with console.step(what), lab.exclusive():
+        return lab.inventory.add_virtual(name, system, site, arch)
 
 
 @app.command("list")
@@ -85,9 +115,10 @@ def _row(machine: EdgeMachine) -> dict[str, str | int]:
     return {
         "name": record.name,
         "os": record.system.value,
+        "kind": f"vm {record.arch}" if record.arch else "container",
         "site": record.site,
         "address": record.address,
-        "state": "on" if machine.init_pid() else "off",
+        "state": "on" if machine.main_pid() else "off",
         "processes": len(pids),
         "memory": console.megabytes(processes.resident_bytes(pids)),
     }
@@ -163,7 +194,7 @@ def reboot(ctx: typer.Context, name: MachineArgument) -> None:
 def cut(ctx: typer.Context, name: MachineArgument) -> None:
     """Cut the power of a machine, then boot it again.
 
-    Kills all its processes immediately. The disk is kept.
+    Kills all its processes immediately. The disk is kept; a virtual machine loses what it has not flushed to it.
     """
     lab = running_lab(ctx)
     with console.step(f"machine {name} loses power and boots again"), lab.exclusive():
@@ -218,11 +249,12 @@ def diff(ctx: typer.Context, name: MachineArgument, json: JsonOption = False) ->
             f"Run `{Lab(selected_layout(ctx)).command} machine snapshot {name}`.",
         )
     found = snapshots.diff(snapshots.load(_snapshot_file(machine)), machine.snapshot())
-    own = [difference for difference in found if not difference.shared]
+    shared = [difference for difference in found if difference.shared and machine.shares_kernel]
+    own = [difference for difference in found if difference not in shared]
     if json:
         console.print_json([difference.document for difference in found])
     else:
-        _show(name, own, [difference for difference in found if difference.shared])
+        _show(name, own, shared)
     sys.exit(1 if own else 0)
 
 

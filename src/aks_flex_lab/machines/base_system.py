@@ -71,16 +71,45 @@ class BaseSystem:
     cache: Path
 
     @property
+    def title(self) -> str:
+        return self.system.value
+
+    @property
+    def packages(self) -> list[str]:
+        return PACKAGES
+
+    @property
+    def debootstrap_options(self) -> list[str]:
+        return []
+
+    @property
+    def masked_units(self) -> list[str]:
+        return MASKED_UNITS
+
+    @property
+    def systemd_config(self) -> str:
+        return SYSTEMD_CONFIG
+
+    @property
+    def recipe(self) -> list[object]:
+        """Everything that the contents of the base depend on."""
+        return [
+            self.system.value,
+            self.packages,
+            self.masked_units,
+            INIT_SCRIPT,
+            self.systemd_config,
+            platform.machine(),
+        ]
+
+    @property
     def key(self) -> str:
         """A key that changes when the contents of the base change."""
-        recipe = json.dumps(
-            [self.system.value, PACKAGES, MASKED_UNITS, INIT_SCRIPT, SYSTEMD_CONFIG, platform.machine()]
-        )
-        return hashlib.sha256(recipe.encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.recipe).encode()).hexdigest()[:12]
 
     @property
     def directory(self) -> Path:
-        return self.cache / "bases" / f"{self.system.value}-{platform.machine()}-{self.key}"
+        return self.cache / "bases" / f"{self.title}-{platform.machine()}-{self.key}"
 
     @property
     def root(self) -> Path:
@@ -92,15 +121,15 @@ class BaseSystem:
 
     @property
     def log(self) -> Path:
-        return self.cache / "logs" / f"debootstrap-{self.system.value}.log"
+        return self.cache / "logs" / f"debootstrap-{self.title}.log"
 
     def build(self, progress: ProgressReporter = NO_PROGRESS) -> None:
         """Builds the base system unless it exists. An interrupted build starts again from the beginning."""
         if self.ready:
             return
         start = time.monotonic()
-        title = f"{self.system.value} base system"
-        lock = self.cache / "bases" / f"{self.system.value}.lock"
+        title = f"{self.title} base system"
+        lock = self.cache / "bases" / f"{self.title}.lock"
         with progress.task(title, self._progress_text), file_lock(lock, f"the {title}", wait=True):
             if self.ready:
                 return
@@ -109,6 +138,7 @@ class BaseSystem:
             self.root.mkdir(parents=True)
             self._bootstrap()
             self._configure()
+            self._finish()
             write_atomically(self.directory / "ready", "")
         progress.finished(title, "built", time.monotonic() - start)
 
@@ -124,7 +154,8 @@ class BaseSystem:
             *parent_death_wrapper(),
             "debootstrap",
             "--variant=minbase",
-            f"--include={','.join(PACKAGES)}",
+            f"--include={','.join(self.packages)}",
+            *self.debootstrap_options,
             self.system.value,
             self.root,
             *([source] if source else []),
@@ -134,24 +165,27 @@ class BaseSystem:
             unmount_below(self.directory)
             raise ToolError(
                 "base-system-failed",
-                f"The {self.system.value} base system could not be built: {last_line(self.log)}.",
+                f"The {self.title} base system could not be built: {last_line(self.log)}.",
                 f"Read the log {self.log}. Check that this machine can download Debian packages, then retry.",
             )
 
     def _configure(self) -> None:
         """Configures the system as an installer does, without what has no function in the lab."""
         units = self.root / "etc/systemd/system"
-        for unit in MASKED_UNITS:
+        for unit in self.masked_units:
             mask = units / unit
             if not mask.is_symlink():
                 mask.symlink_to("/dev/null")
-        write_atomically(self.root / "etc/systemd/system.conf.d/lab.conf", SYSTEMD_CONFIG)
+        write_atomically(self.root / "etc/systemd/system.conf.d/lab.conf", self.systemd_config)
         write_atomically(self.root / INIT_PATH, INIT_SCRIPT, 0o755)
         for leftover in ("var/cache/apt", "var/lib/apt/lists", "var/log"):
             for path in (self.root / leftover).iterdir():
                 remove_tree(path) if path.is_dir() else path.unlink()
         for name in ("etc/machine-id", "etc/hostname", "etc/resolv.conf", "var/lib/dbus/machine-id"):
             (self.root / name).unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        """Completes the base after its configuration, for other kinds of machines."""
 
 
 def package_source() -> str:

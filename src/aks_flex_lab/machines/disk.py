@@ -1,4 +1,4 @@
-"""The disk of a machine: a copy of its base system, an overlay over /usr, and the identity of the machine.
+"""The disk of a container machine: a copy of its base system, an overlay over /usr, and the identity of the machine.
 
     machines/NAME/root        the root directory; its /usr is empty until the machine runs
     machines/NAME/usr/upper   the machine's changes in /usr
@@ -6,6 +6,7 @@
 
 The overlay is mounted only in the mount namespace of the machine's runner, so that it disappears when the runner
 exits for any reason. If overlayfs does not support the file system of the cache, /usr is copied like the rest.
+`identify` gives the disk of any kind of machine its identity.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificateAuthority
 
 MACHINE_DISK_BYTES = 1 << 30
+HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,7 @@ class MachineDisk:
         for directory in (self.root / "usr", self.upper, self.work):
             directory.mkdir(parents=True)
             shutil.copymode(base.root / "usr", directory)
-        hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-        write_atomically(self.root / "etc" / "hosts", hosts)
+        write_atomically(self.root / "etc" / "hosts", HOSTS)
 
     def copy(self, other: MachineDisk) -> None:
         """Creates this disk as a copy of another machine's disk."""
@@ -82,26 +83,28 @@ class MachineDisk:
             copy_tree(self.upper, self.root / "usr")
             shutil.rmtree(self.directory / "usr")
 
-    def identify(self, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
-        """Sets the machine's host name, machine ID and resolver, and adds the lab's CA to its trust store."""
-        etc = self.root / "etc"
-        domain = f"{site.name}.{network.DOMAIN}"
-        write_atomically(etc / "hostname", f"{name}\n")
-        write_atomically(etc / "machine-id", f"{secrets.token_hex(16)}\n", 0o444)
-        write_atomically(etc / "resolv.conf", f"search {domain} {network.DOMAIN}\nnameserver {network.DNS}\n")
-        self._trust(authority)
 
-    def _trust(self, authority: CertificateAuthority) -> None:
-        """Adds a CA as update-ca-certificates does, but faster. OpenSSL finds the certificate by its hash."""
-        certs = self.root / "etc/ssl/certs"
-        pem = authority.certificate.read_text()
-        bundle = certs / "ca-certificates.crt"
-        if pem not in bundle.read_text():
-            write_atomically(bundle, bundle.read_text() + pem)
-        write_atomically(certs / "aks-flex-lab.pem", pem)
-        link = certs / f"{authority.subject_hash}.0"
-        if not link.is_symlink():
-            link.symlink_to("aks-flex-lab.pem")
+def identify(root: Path, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
+    """Sets the machine's host name, machine ID and resolver, and adds the lab's CA to its trust store."""
+    etc = root / "etc"
+    domain = f"{site.name}.{network.DOMAIN}"
+    write_atomically(etc / "hostname", f"{name}\n")
+    write_atomically(etc / "machine-id", f"{secrets.token_hex(16)}\n", 0o444)
+    write_atomically(etc / "resolv.conf", f"search {domain} {network.DOMAIN}\nnameserver {network.DNS}\n")
+    _trust(root, authority)
+
+
+def _trust(root: Path, authority: CertificateAuthority) -> None:
+    """Adds a CA as update-ca-certificates does, but faster. OpenSSL finds the certificate by its hash."""
+    certs = root / "etc/ssl/certs"
+    pem = authority.certificate.read_text()
+    bundle = certs / "ca-certificates.crt"
+    if pem not in bundle.read_text():
+        write_atomically(bundle, bundle.read_text() + pem)
+    write_atomically(certs / "aks-flex-lab.pem", pem)
+    link = certs / f"{authority.subject_hash}.0"
+    if not link.is_symlink():
+        link.symlink_to("aks-flex-lab.pem")
 
 
 def require_disk_space(path: Path) -> None:

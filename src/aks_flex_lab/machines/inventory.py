@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import dns
 from aks_flex_lab.entra.directory import MachineIdentities
 from aks_flex_lab.errors import LabError, UsageError, did_you_mean
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.kernel.mounts import remove_tree
+from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.machine import EdgeMachine, MachineRecord, load_machine
+from aks_flex_lab.machines.container import ContainerMachine
+from aks_flex_lab.machines.machine import EdgeMachine, MachineRecord
+from aks_flex_lab.machines.qemu import Architecture
+from aks_flex_lab.machines.virtual import VirtualMachine
+from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.network import LabNetwork, free_machine_number
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
@@ -53,22 +59,34 @@ class MachineInventory:
         progress: ProgressReporter = NO_PROGRESS,
         lent: tuple[Path, ...] = (),
     ) -> EdgeMachine:
-        """Creates a machine with a new disk, mounts the lent directories read-only, and boots it."""
+        """Creates a container machine with a new disk, mounts the lent directories read-only, and boots it."""
         self.require_new(name, site_name)
         BaseSystem(system, self.layout.cache).build(progress)
-        machine = self._register(name, system, site_name, tuple(str(folder) for folder in lent))
-        return self._first_boot(machine, lambda: machine.disk.create(machine.base))
+        machine = self._register(name, system, site_name, lent=tuple(str(folder) for folder in lent))
+        return self._first_boot(machine, machine.create_disk)
+
+    def add_virtual(
+        self,
+        name: str,
+        system: DebianRelease,
+        site_name: str,
+        arch: Architecture = Architecture.AMD64,
+        progress: ProgressReporter = NO_PROGRESS,
+    ) -> EdgeMachine:
+        """Creates a virtual machine with a new disk, and boots it."""
+        self.require_new(name, site_name)
+        qemu.require_programs(arch)
+        base = VirtualBase(system, self.layout.cache, arch)
+        base.build(progress)
+        machine = self._register(name, system, site_name, arch=arch.value, accelerator=base.accelerator)
+        return self._first_boot(machine, machine.create_disk)
 
     def copy(self, source: EdgeMachine, name: str) -> EdgeMachine:
         """Creates a machine with a copy of another's disk: same system and site, but its own name, ID and address."""
         self.require_new(name, source.record.site)
-        machine = self._register(name, source.record.system, source.record.site, source.record.lent)
-
-        def copy_disk() -> None:
-            with source.cgroups.frozen(source.cgroup):
-                machine.disk.copy(source.disk)
-
-        return self._first_boot(machine, copy_disk)
+        kind = {"lent": source.record.lent, "arch": source.record.arch, "accelerator": source.record.accelerator}
+        machine = self._register(name, source.record.system, source.record.site, **kind)
+        return self._first_boot(machine, lambda: machine.copy_disk(source))
 
     def remove(self, machine: EdgeMachine) -> None:
         machine.created_marker.unlink(missing_ok=True)  # If this process is killed now, the next sweep continues.
@@ -121,11 +139,12 @@ class MachineInventory:
                 f"Use another name, or remove the machine with `aks-flex-lab machine rm {name}`.",
             )
 
-    def _register(self, name: str, system: DebianRelease, site_name: str, lent: tuple[str, ...]) -> EdgeMachine:
+    def _register(self, name: str, system: DebianRelease, site_name: str, **kind: Any) -> EdgeMachine:
         site = LabNetwork(self.layout).site(site_name)
         taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
         number = free_machine_number(taken)
-        machine = EdgeMachine(self.layout, MachineRecord(name, system, site_name, number, site.address(number), lent))
+        record = MachineRecord(name, system, site_name, number, site.address(number), **kind)
+        machine = machine_of(self.layout, record)
         remove_tree(machine.directory)  # A killed removal may have left files.
         machine.save()
         return machine
@@ -134,7 +153,7 @@ class MachineInventory:
         """Boots a machine for the first time, and removes it if that fails."""
         try:
             make_disk()
-            machine.disk.identify(machine.name, machine.site(), CertificateAuthority(self.layout.pki))
+            machine.identify(CertificateAuthority(self.layout.pki))
             machine.created_marker.touch()
             dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
             machine.start()
@@ -142,3 +161,17 @@ class MachineInventory:
             self._discard(machine, error)
             raise
         return machine
+
+
+def machine_of(layout: LabLayout, record: MachineRecord) -> EdgeMachine:
+    """Returns a machine of the kind that its record names."""
+    return VirtualMachine(layout, record) if record.arch else ContainerMachine(layout, record)
+
+
+def load_machine(layout: LabLayout, name: str) -> EdgeMachine | None:
+    record = layout.machines / name / "machine.json"
+    if not record.exists():
+        return None
+    fields = json.loads(record.read_text())
+    typed = {"system": DebianRelease(fields["system"]), "lent": tuple(fields.get("lent", ()))}
+    return machine_of(layout, MachineRecord(**{**fields, **typed}))

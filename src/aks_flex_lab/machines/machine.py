@@ -1,4 +1,8 @@
-"""One edge machine as seen from the host: record, processes, commands in it, power and reboot."""
+"""One edge machine as seen from the host: record, processes, commands in it, power and reboot.
+
+`EdgeMachine` is what all machines have in common. Its kinds are containers (`container.py`) and virtual machines
+(`virtual.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,28 @@ import json
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab import processes, snapshots
 from aks_flex_lab.errors import ComponentError, LabError
 from aks_flex_lab.files import last_line, write_atomically
-from aks_flex_lab.kernel.cgroups import LabCgroups, cgroups_of_process, join_command
-from aks_flex_lab.kernel.mounts import remove_tree
-from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.disk import MachineDisk
+from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.network import EdgeSite, LabNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+    from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_lab.processes import CommandResult, ProcessHandle
 
 ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LANG=C.UTF-8"
 BOOT_SECONDS = 180
 TIMED_OUT = 124  # exit code of coreutils' timeout
-SHARED_FOLDERS = "/opt/lent"
-NSPAWN_DIRECTORY = Path("/run/systemd/nspawn")
 RUNNER = (sys.executable, "-m", "aks_flex_lab.machines.runner")
 
 
@@ -42,34 +44,74 @@ class MachineRecord:
     site: str
     number: int
     address: str
-    lent: tuple[str, ...] = ()  # directories of the host, mounted read-only below LENT
+    lent: tuple[str, ...] = ()  # directories of the host, mounted read-only in a container
+    arch: str = ""  # architecture of a virtual machine; empty for a container
+    accelerator: str = ""  # how QEMU runs a virtual machine
 
 
 @dataclass(frozen=True)
-class EdgeMachine:
+class EdgeMachine(ABC):
     layout: LabLayout
     record: MachineRecord
+
+    @property
+    @abstractmethod
+    def shares_kernel(self) -> bool:
+        """Whether the machine uses the kernel of the host, so that other machines change its state."""
+
+    @property
+    @abstractmethod
+    def slowness(self) -> float:
+        """How many times longer everything may take than in a container."""
+
+    @property
+    @abstractmethod
+    def base(self) -> BaseSystem:
+        """The base system of the machine's disk."""
+
+    @abstractmethod
+    def main_pid(self) -> int | None:
+        """The process of the host that is the running machine, another one after every boot; None when it is off."""
+
+    @abstractmethod
+    def command_inside(self, *argv: str | Path, tty: bool = False) -> list[str]:
+        """Returns the command that runs `argv` in the machine with the environment of a root login."""
+
+    @abstractmethod
+    def copy_in(self, source: Path, target: str) -> None:
+        """Copies a directory of the host with its contents into the running machine. Files are added and replaced."""
+
+    @abstractmethod
+    def create_disk(self) -> None:
+        """Creates the machine's disk from its base system."""
+
+    @abstractmethod
+    def copy_disk(self, source: EdgeMachine) -> None:
+        """Creates the machine's disk as a copy of the disk of another machine of the same kind, which may run."""
+
+    @abstractmethod
+    def identify(self, authority: CertificateAuthority) -> None:
+        """Writes the machine's identity to its disk."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Prepares the first boot. The machine's runner calls it in its own mount namespace."""
+
+    @abstractmethod
+    def boot(self) -> bool:
+        """Runs the machine from power-on to power-off. Returns whether it requested a reboot. Its runner calls it."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Removes what the machine had on the host, after its processes have ended."""
 
     @property
     def name(self) -> str:
         return self.record.name
 
     @property
-    def nspawn_name(self) -> str:
-        """The name of the machine for systemd-nspawn, unique among all labs."""
-        return f"{self.layout.prefix}{self.name}"
-
-    @property
     def directory(self) -> Path:
         return self.layout.machines / self.name
-
-    @property
-    def disk(self) -> MachineDisk:
-        return MachineDisk(self.directory)
-
-    @property
-    def base(self) -> BaseSystem:
-        return BaseSystem(self.record.system, self.layout.cache)
 
     @property
     def console(self) -> Path:
@@ -108,11 +150,6 @@ class EdgeMachine:
         process = processes.ProcessHandle(**json.loads(record.read_text()))
         return process if process.alive else None
 
-    def init_pid(self) -> int | None:
-        """The process ID of the machine's init on the host."""
-        # The init of a container in the machine is one PID namespace further inside.
-        return next((pid for pid in self.cgroups.pids(self.cgroup) if _pids_inside(pid) == [1]), None)
-
     def start(self) -> None:
         """Boots the machine, and returns when systemd has finished booting."""
         if self.runner() is None:
@@ -132,11 +169,12 @@ class EdgeMachine:
         self.wait_booted()
 
     def wait_booted(self, seconds: float = BOOT_SECONDS, *, other_than: int | None = None) -> None:
-        """Waits until the machine has booted; after a reboot or a power cut, until the boot ID has changed."""
+        """Waits until the machine has booted; after a reboot or a power cut, until its main process is another."""
+        seconds *= self.slowness
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            init = self.init_pid()
-            if init and init != other_than and self._has_started():
+            main = self.main_pid()
+            if main and main != other_than and self._has_started(end):
                 return
             if self.runner() is None:
                 raise ComponentError(
@@ -151,25 +189,24 @@ class EdgeMachine:
             f"Run `aks-flex-lab logs {self.name}`.",
         )
 
-    def _has_started(self) -> bool:
+    def _has_started(self, end: float) -> bool:
+        limit = max(end - time.monotonic(), 1) / self.slowness
         try:
-            state = self.run("systemctl", "is-system-running", check=False).out.strip()
-        except (ComponentError, OSError):
+            state = self.run("systemctl", "is-system-running", check=False, timeout=limit).out.strip()
+        except (LabError, OSError):
             return False  # The process exited meanwhile: the machine is still shutting down.
         return state in {"running", "degraded"}
 
-    def command_inside(self, *argv: str | Path, tty: bool = False) -> list[str]:
-        """Returns the command that runs `argv` in the machine with the environment of a root login."""
-        init = self.init_pid()
-        if init is None:
+    def require_running(self) -> int:
+        """Returns the main process of the machine. Raises an error when the machine is off."""
+        main = self.main_pid()
+        if main is None:
             raise ComponentError(
                 "machine-not-running",
                 f"Machine {self.name} is not running.",
                 f"Run `aks-flex-lab machine start {self.name}`.",
             )
-        terminal = " TERM=xterm-256color" if tty else ""
-        enter = f"nsenter -t {init} -m -u -i -n -p -C -r -w env -i {ENVIRONMENT}{terminal}".split()
-        return join_command(cgroups_of_process(init), [*enter, *(str(word) for word in argv)])
+        return main
 
     def run(
         self,
@@ -178,7 +215,8 @@ class EdgeMachine:
         input: str | None = None,  # noqa: A002 - as in subprocess
         timeout: float = 120,
     ) -> CommandResult:
-        """Runs a command in the machine, and stops it at the time limit."""
+        """Runs a command in the machine, and stops it at the time limit, which is longer in a slow machine."""
+        timeout *= self.slowness
         bound = ("timeout", "--kill-after=5", f"{timeout:g}")
         done = processes.run(*self.command_inside(*bound, *argv), check=False, input=input, timeout=timeout + 30)
         command = " ".join(str(word) for word in argv)
@@ -205,25 +243,35 @@ class EdgeMachine:
 
         return snapshots.take(collect)
 
+    def differences(self, before: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
+        """Returns the differences from an earlier snapshot, without those that another machine may have caused."""
+        found = snapshots.diff(before, self.snapshot())
+        return [one for one in found if not (one.shared and self.shares_kernel)]
+
     def reboot(self) -> None:
         """Reboots the machine with an orderly shutdown."""
         if self.runner() is None:
             return self.start()  # no runner would boot it again
-        before = self.init_pid()
+        before = self.main_pid()
         self.run("systemctl", "reboot", check=False)
         self.wait_booted(other_than=before)
         return None
 
     def power_cycle(self) -> None:
         """Simulates a power loss: kills all processes of the machine, and boots it again with the same disk."""
-        before = self.init_pid()
+        before = self.main_pid()
         if before is None or self.runner() is None:
             return self.start()
         self.reboot_marker.touch()
-        # The kernel kills all processes of a PID namespace together with its init.
-        processes.ProcessHandle.of(before).kill(signal.SIGKILL)
+        self.cut_power()
         self.wait_booted(other_than=before)
         return None
+
+    def cut_power(self) -> None:
+        """Kills all processes of the machine immediately, so that it can finish nothing."""
+        # The kernel kills all processes of a PID namespace together with its init.
+        if main := self.main_pid():
+            processes.ProcessHandle.of(main).kill(signal.SIGKILL)
 
     def stop(self) -> None:
         """Turns the machine off without an orderly shutdown."""
@@ -233,34 +281,7 @@ class EdgeMachine:
             self.cgroups.kill(leaf)
             self.cgroups.remove(leaf)
         (self.directory / "runner.json").unlink(missing_ok=True)
-        LabNetwork(self.layout).disconnect_machine(self.name)
-        remove_nspawn_directories(self.nspawn_name)
+        self.disconnect()
 
     def site(self) -> EdgeSite:
         return LabNetwork(self.layout).site(self.record.site)
-
-
-def remove_nspawn_directories(pattern: str) -> None:
-    """Removes systemd-nspawn's directories of a machine, which nspawn keeps when /run is not a tmpfs."""
-    for directory in NSPAWN_DIRECTORY.glob(f"*/{pattern}"):
-        remove_tree(directory)
-
-
-def load_machine(layout: LabLayout, name: str) -> EdgeMachine | None:
-    record = layout.machines / name / "machine.json"
-    if not record.exists():
-        return None
-    fields = json.loads(record.read_text())
-    kinds = {"system": DebianRelease(fields["system"]), "lent": tuple(fields.get("lent", ()))}
-    return EdgeMachine(layout, MachineRecord(**{**fields, **kinds}))
-
-
-def _pids_inside(pid: int) -> list[int]:
-    """Returns the IDs of a process in each PID namespace, the outermost first."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("NSpid:"):
-                return [int(word) for word in line.split()[2:]]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return []

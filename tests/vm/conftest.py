@@ -1,0 +1,55 @@
+"""Fixtures: virtual machines of the lab. Time limits of the lab are longer for emulated ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.machines.qemu import Architecture
+from tests.harness import Lines
+from tests.managed_node import Followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--power-cuts", type=int, default=3, help="Number of random moments at which the power is lost.")
+
+
+@pytest.fixture
+def add_virtual(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
+    """Yields a function that creates virtual machines; removes them after the test."""
+    made: list[EdgeMachine] = []
+
+    def add(
+        name: str, system: DebianRelease = DebianRelease.BOOKWORM, arch: Architecture = Architecture.AMD64
+    ) -> EdgeMachine:
+        with lab.exclusive():
+            made.append(lab.inventory.add_virtual(name, system, "site-1", arch, Lines()))
+        return made[-1]
+
+    yield add
+    for machine in made:
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def follow_virtual(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., Followed]]:
+    """Yields a function that creates managed nodes on virtual machines; deletes their resources after the test."""
+    made: list[Followed] = []
+
+    def make(name: str, *kind: object, **properties: object) -> Followed:
+        made.append(Followed.make(lab, add_virtual(name, *kind), **properties))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.delete()

@@ -1,0 +1,104 @@
+"""Virtual machines of the lab: the same commands as for containers, and a power loss as of a real disk."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.machines.command_channel import PORTS
+from tests.agents import differences
+from tests.harness import LAB, command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+pytestmark = pytest.mark.vm
+
+
+def test_commands_have_input_output_and_exit_code(add_virtual: Callable[..., EdgeMachine]) -> None:
+    machine = add_virtual("vm-exec")
+
+    done = machine.run("sh", "-c", "cat; echo problem >&2; exit 7", check=False, input="typed\n" * 20000)
+    assert (done.code, done.out, done.err) == (7, "typed\n" * 20000, "problem\n")
+    assert machine.run("no-such-program", check=False).code == 127
+    assert machine.run("sh", "-c", "kill -9 $$", check=False).code == 137
+    assert command(LAB, "machine", "exec", "vm-exec", "--", "hostname").out == "vm-exec\n"
+    with ThreadPoolExecutor(2 * PORTS) as many:
+        said = list(many.map(lambda number: machine.run("echo", str(number)).out, range(3 * PORTS)))
+    assert said == [f"{number}\n" for number in range(3 * PORTS)]
+    status = json.loads(command(LAB, "status", "--json").out)
+    assert [(one["name"], one["arch"], one["up"]) for one in status["machines"]] == [("vm-exec", "amd64", True)]
+
+
+def test_virtual_machine_is_a_debian_host_with_its_own_kernel(add_virtual: Callable[..., EdgeMachine]) -> None:
+    machine = add_virtual("vm-host")
+
+    assert machine.run("systemctl", "is-system-running").out.strip() == "running"
+    assert "cloud-amd64" in machine.run("uname", "-r").out
+    assert machine.run("stat", "-f", "-c", "%T", "/sys/fs/cgroup").out.strip() == "cgroup2fs"
+    assert machine.run("cat", "/sys/module/apparmor/parameters/enabled").out.strip() == "Y"
+    assert machine.run("swapon", "--show=NAME", "--noheadings").out.split() == ["/swapfile"]
+    assert machine.run("modprobe", "--all", "overlay", "br_netfilter").ok
+    assert machine.run("getent", "hosts", "vm-host").out.split()[0] == machine.record.address
+
+
+def test_cut_loses_what_was_not_flushed(add_virtual: Callable[..., EdgeMachine]) -> None:
+    machine = add_virtual("vm-cut")
+    machine.run("sh", "-c", "echo kept >/root/kept; sync /root/kept /root; echo lost >/root/lost")
+
+    machine.power_cycle()
+
+    assert machine.run("cat", "/root/kept").out == "kept\n"
+    assert not machine.run("cat", "/root/lost", check=False).out
+
+
+def test_cut_loses_what_the_disk_has_not_flushed(add_virtual: Callable[..., EdgeMachine], lab: Lab) -> None:
+    """The kernel has written the data to the disk, and only the cache of the disk has it."""
+    machine = add_virtual("vm-cache")
+    machine.run("sh", "-c", "head -c 8192 /dev/zero | tr '\\0' o >/root/data; sync /root/data /root; sync")
+    machine.run(
+        "sh", "-c", "head -c 4096 /dev/zero | tr '\\0' n | dd of=/root/data bs=4096 oflag=direct conv=notrunc"
+    )
+    assert machine.run("head", "-c1", "/root/data").out == "n"
+
+    machine.power_cycle()
+
+    assert machine.run("head", "-c1", "/root/data").out == "o"
+
+
+def test_reboot_poweroff_start_copy_and_diff(add_virtual: Callable[..., EdgeMachine], lab: Lab) -> None:
+    machine = add_virtual("vm-verbs")
+    before = machine.snapshot()
+    machine.run("sh", "-c", "echo kept >/root/file; sysctl -qw vm.swappiness=7")
+    assert {line.split("key='")[1].split("'")[0] for line in differences(before, machine)} == {
+        "/root/file",
+        "vm.swappiness",
+    }
+    boot = machine.run("cat", "/proc/sys/kernel/random/boot_id").out
+
+    machine.reboot()
+    assert machine.run("cat", "/proc/sys/kernel/random/boot_id").out != boot
+    assert machine.run("cat", "/root/file").out == "kept\n"
+
+    with lab.exclusive():
+        other = lab.inventory.copy(machine, "vm-copy")
+    assert other.run("hostname").out == "vm-copy\n"
+    assert other.run("cat", "/root/file").out == "kept\n"
+    assert other.run("cat", "/etc/machine-id").out != machine.run("cat", "/etc/machine-id").out
+    assert other.run("ping", "-c1", "-W5", machine.record.address).ok
+    with lab.exclusive():
+        lab.inventory.remove(other)
+
+    machine.run("rm", "/root/file")
+    machine.run("systemctl", "poweroff")
+    runner = machine.runner()
+    assert runner is None or runner.wait(300)
+    assert machine.main_pid() is None
+    machine.start()
+    assert differences(before, machine) == []
