@@ -20,7 +20,8 @@ from aks_flex_lab.kernel.mounts import remove_tree
 from aks_flex_lab.machines import command_channel, guest, qemu
 from aks_flex_lab.machines.base_system import MASKED_UNITS, PACKAGES, BaseSystem
 from aks_flex_lab.machines.disk import HOSTS
-from aks_flex_lab.machines.qemu import Architecture, VirtualHardware
+from aks_flex_lab.machines.foreign import foreign_programs
+from aks_flex_lab.machines.qemu import KERNEL_MACHINES, Architecture, VirtualHardware
 from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class VirtualBase(BaseSystem):
         return [*PACKAGES, *VIRTUAL_PACKAGES, f"linux-image-cloud-{self.arch.value}"]
 
     @property
+    def debootstrap_options(self) -> list[str]:
+        return [f"--arch={self.arch.value}"]
+
+    @property
     def masked_units(self) -> list[str]:
         return [unit for unit in MASKED_UNITS if not unit.startswith(REAL_UNITS)]
 
@@ -111,6 +116,13 @@ class VirtualBase(BaseSystem):
     def hardware(self) -> VirtualHardware:
         """The machine that boots the image itself, without a network."""
         return VirtualHardware(self.directory, self.arch, self.kernel, self.initrd, self.accelerator)
+
+    def _bootstrap(self) -> None:
+        if self.arch.is_native:
+            super()._bootstrap()
+            return
+        with foreign_programs(KERNEL_MACHINES[self.arch]):
+            super()._bootstrap()
 
     def _finish(self) -> None:
         """Makes the disk image and boots it once. Of the system, only what a boot needs is kept."""

@@ -1,0 +1,59 @@
+"""Runs programs of another architecture on this host while a base system of that architecture is built.
+
+The kernel starts them with QEMU's user emulation, which it finds by the first bytes of a program (binfmt_misc). The
+registration is one for the whole host, and is removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.errors import HostError
+from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BINFMT = Path("/proc/sys/fs/binfmt_misc")
+# The header of an ELF executable for each machine of `uname -m`: 64 bits, little endian, and the machine's number.
+ELF_MACHINES = {"aarch64": 0xB7, "x86_64": 0x3E}
+ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00"
+ELF_MASK = b"\xff" * 7 + b"\x00" + b"\xff" * 8 + b"\xfe\xff\xff\xff"
+
+
+def registration(machine: str, program: Path) -> str:
+    """Returns the line that registers a program. With `F`, the kernel opens it now: a chroot needs no copy."""
+    magic = ELF_START + bytes([ELF_MACHINES[machine], 0])
+    escaped = ("".join(f"\\x{byte:02x}" for byte in text) for text in (magic, ELF_MASK))
+    return ":".join(("", entry_name(machine), "M", "", *escaped, str(program), "F"))
+
+
+def entry_name(machine: str) -> str:
+    return f"aks-flex-lab-{machine}"
+
+
+@contextlib.contextmanager
+def foreign_programs(machine: str) -> Iterator[None]:
+    """Lets this host run programs of another architecture for the block."""
+    program = Path(f"/usr/bin/qemu-{machine}-static")
+    if not program.exists():
+        raise HostError(
+            "program-not-found",
+            "These packages are not installed on this machine: qemu-user-static.",
+            "Run `apt-get install --no-install-recommends qemu-user-static`, then retry.",
+        )
+    mounted = not (BINFMT / "register").exists()
+    if mounted:
+        run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
+    entry = BINFMT / entry_name(machine)
+    try:
+        if not entry.exists():
+            (BINFMT / "register").write_text(registration(machine, program))
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            entry.write_text("-1")
+        if mounted:
+            run("umount", "--", BINFMT)
