@@ -139,4 +139,5 @@ def _read(source: Callable[[], str]) -> str:
 
 def sign_in_failed(cause: str) -> SignInError:
     hint = "Check `journalctl -u aks-flex-node -n 50`. The agent retries automatically."
-    return SignInError(FlexError("sign-in-failed", f"Could not get a token: {cause}", hint, retryable=True))
+    cause = cause.rstrip(".")
+    return SignInError(FlexError("sign-in-failed", f"Could not get a token: {cause}.", hint, retryable=True))

@@ -91,7 +91,7 @@ def test_new_key_signs_at_once() -> None:
 
 
 def test_failure_of_the_child_is_reported() -> None:
-    with pytest.raises(SignInError, match="the node key could not sign: no memory"):
+    with pytest.raises(SignInError, match=r"the node key could not sign: no memory\. Check"):
         Scene(error="no memory").assertions.value()
 
 
