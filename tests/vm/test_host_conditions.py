@@ -1,4 +1,4 @@
-"""Conditions of a machine that only its own kernel can have: swap, modules, a full disk, a wrong clock."""
+"""Conditions of a machine that only its own kernel can have: swap, and kernel modules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.machines.base_system import DebianRelease
-from tests.agents import differences, facts, flex, prepare
-from tests.wait import until
+from tests.agents import differences, flex, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,43 +74,3 @@ def test_kernel_without_needed_module_is_refused_before_any_change(shared: EdgeM
         assert differences(before, shared) == []
     finally:
         shared.run("sh", "-c", f"mv /root/br_netfilter.ko* {where} && depmod")
-
-
-def test_join_on_a_full_disk_is_refused_and_works_after_it_is_freed(lab: Lab, shared: EdgeMachine) -> None:
-    before = shared.snapshot()
-    shared.run("sh", "-c", "fallocate -l $(($(stat -fc '%a*%S' /) - 200*1024*1024)) /root/full; sync")
-
-    refused = flex(shared, "agent", *CONFIG, check=False)
-
-    assert refused.code == 4, refused.err
-    assert "disk" in refused.err.lower()
-    shared.run("rm", "/root/full")
-    assert differences(before, shared) == []
-
-
-def test_disk_that_fills_up_during_a_join_leaves_a_machine_that_joins(lab: Lab, shared: EdgeMachine) -> None:
-    """A download is interrupted by a disk without space, and the next attempt completes the join."""
-    before = shared.snapshot()
-    shared.run("sh", "-c", "fallocate -l $(($(stat -fc '%a*%S' /) - 300*1024*1024)) /root/full; sync")
-    refused = flex(shared, "agent", *CONFIG, "--skip-preflight", "disk", check=False)
-    assert refused.code != 0, refused.err
-    shared.run("rm", "/root/full")
-
-    flex(shared, "agent", *CONFIG)
-    assert facts(shared, "verify") == {"clean": True, "differences": []}
-    flex(shared, "unbootstrap", "--yes")
-    shared.reboot()
-    assert differences(before, shared) == []
-
-
-@pytest.mark.parametrize("change", ["-1 day", "+1 day", "-10 years", "+10 years"])
-def test_node_with_wrong_clock_recovers_when_it_is_corrected(lab: Lab, shared: EdgeMachine, change: str) -> None:
-    flex(shared, "agent", *CONFIG)
-
-    shared.run("sh", "-c", f'date --set "$(date --date "{change}")"')
-    shared.run("systemctl", "restart", "kubelet")
-    shared.run("sh", "-c", "hwclock --hctosys --utc || true")
-    shared.run("systemctl", "restart", "kubelet")
-
-    until(lambda: lab.cluster.node_ready(shared.name), "the node is Ready with the right time")
-    assert facts(shared, "verify") == {"clean": True, "differences": []}

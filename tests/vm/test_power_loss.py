@@ -66,7 +66,7 @@ def test_node_converges_after_power_loss_at_random_moments(
     node = follow_virtual("vm-power")
     machine = node.machine
     before = machine.snapshot()
-    cuts = RandomCuts(machine, request.config.getoption("--power-cuts"), seed)
+    cuts = RandomCuts(machine, request.config.getoption("--power-cuts", 3), seed)
     for number in cuts.rounds():
         url = node.provider.put(node.name, node.body())
         cuts.during(JOIN_SECONDS, "agent", "--config-url", url)
