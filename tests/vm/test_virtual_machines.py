@@ -58,20 +58,6 @@ def test_cut_loses_what_was_not_flushed(add_virtual: Callable[..., EdgeMachine])
     assert not machine.run("cat", "/root/lost", check=False).out
 
 
-def test_cut_loses_what_the_disk_has_not_flushed(add_virtual: Callable[..., EdgeMachine], lab: Lab) -> None:
-    """The kernel has written the data to the disk, and only the cache of the disk has it."""
-    machine = add_virtual("vm-cache")
-    machine.run("sh", "-c", "head -c 8192 /dev/zero | tr '\\0' o >/root/data; sync /root/data /root; sync")
-    machine.run(
-        "sh", "-c", "head -c 4096 /dev/zero | tr '\\0' n | dd of=/root/data bs=4096 oflag=direct conv=notrunc"
-    )
-    assert machine.run("head", "-c1", "/root/data").out == "n"
-
-    machine.power_cycle()
-
-    assert machine.run("head", "-c1", "/root/data").out == "o"
-
-
 def test_reboot_poweroff_start_copy_and_diff(add_virtual: Callable[..., EdgeMachine], lab: Lab) -> None:
     machine = add_virtual("vm-verbs")
     before = machine.snapshot()
