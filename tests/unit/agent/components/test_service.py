@@ -55,6 +55,12 @@ def test_agent_unit_runs_the_launcher_when_a_version_is_configured() -> None:
     assert "# Program: /srv/venv/bin/aks-flex-node" in lines
 
 
+def test_agent_unit_gives_slow_machine_minutes_to_start() -> None:
+    """In an emulated machine on a busy host, a limit of 60 s stopped every start, and no update was applied."""
+    (limit,) = [line for line in unit() if line.startswith("TimeoutStartSec=")]
+    assert int(limit.partition("=")[2]) >= 300
+
+
 @pytest.mark.parametrize("version", [0, 249, 253])
 def test_agent_unit_omits_restart_steps_for_older_systemd(version: int) -> None:
     lines = unit(systemd_version=version)
