@@ -269,7 +269,6 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
             suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
             suite.tests("az-extension", "tests/az_extension"),
-            suite.tests("virtual machine", "tests/vm", marked="not vm", labs=("test-vm",)),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),

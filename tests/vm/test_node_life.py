@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agents import differences, facts, flex, web_pod
 from tests.wait import until
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from tests.managed_node import Followed
+
+pytestmark = pytest.mark.vm
 
 
 def test_node_on_debian_12_survives_power_loss_and_unbootstraps(

@@ -11,10 +11,7 @@ import typer
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
-from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.qemu import Architecture
-from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.tools import artifacts
 from aks_flex_lab.tools.toolbox import Toolbox
 
@@ -63,8 +60,8 @@ def install(
 ) -> None:
     """Download or build the missing tools.
 
-    Without names, also prepares the artifacts of the mirror and the base systems of machines, of virtual ones only
-    if QEMU is installed. Can be interrupted and run again at any time.
+    Without names, also prepares the artifacts of the mirror and the base systems of machines. Can be interrupted and
+    run again at any time.
     """
     cache = selected_layout(ctx).cache
     toolbox = Toolbox(cache)
@@ -75,8 +72,6 @@ def install(
         artifacts.artifact_tree(toolbox, progress)
         for system in DebianRelease:
             BaseSystem(system, cache).build(progress)
-        if qemu.missing_packages(Architecture.AMD64) == []:
-            VirtualBase(DebianRelease.BOOKWORM, cache).build(progress)
     console.message(
         f"The tools are installed after {time.monotonic() - start:.1f} s. List them with `aks-flex-lab tools list`."
     )
