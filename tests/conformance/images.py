@@ -165,7 +165,9 @@ class TestImages:
     def dns_tools(self) -> list[LayerEntry]:
         """Returns a shell, `dig`, `curl`, `nc`, `ip` and `ss`; the packages replace commands of busybox."""
         packages = package_entries(AGNHOST_PACKAGES, self.toolbox.cache)
-        return [*self.shell("usr/bin"), *packages, LayerLink("/usr/bin/nc", "nc.openbsd")]
+        # The shell of busybox prefers its own commands to those in the path.
+        links = (LayerLink("/usr/bin/sh", "bash"), LayerLink("/usr/bin/nc", "nc.openbsd"))
+        return [*self.shell("usr/bin"), *packages, *links]
 
     def shell(self, directory: str) -> list[LayerEntry]:
         """Returns busybox with all its commands in one directory, as in its own image, and the users of an image."""

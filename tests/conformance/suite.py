@@ -66,6 +66,9 @@ def prepare_cluster(
             prepare(lab, machine)
             flex(machine, "bootstrap")
     until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
+    for machine in nodes:  # without a daemon, a bootstrap moves the pods that started on the agent's bridge
+        flex(machine, "bootstrap")
+    until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
 
 
 def runs_everywhere(lab: Lab, nodes: int) -> bool:

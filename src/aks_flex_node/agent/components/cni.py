@@ -37,7 +37,7 @@ NETWORK = "99-aks-flex-node.conflist"
 NETWORK_NAME = "aks-flex-node"
 BRIDGE = "flex0"
 CONFIGURATIONS = (".conf", ".conflist", ".json")
-BRIDGE_PATH = f"/sys/class/net/{BRIDGE}"
+LINKS = "links"  # where the facts have the bridges of the machine
 TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"  # a directory for each container that runs
 # The kubelet restarts a pod whose sandbox has exited, and containerd attaches it to the network that is first now.
 KILL = ("sh", "-c", 'kill -KILL "$1"', "sh")
@@ -80,9 +80,15 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     processes = [_process_file(sandbox) for sandbox in sandboxes.values()]
     return replace(
         facts,
-        entries={**facts.entries, BRIDGE_PATH: host.stat(BRIDGE_PATH)},
         contents={**facts.contents, **sandboxes, **{path: host.read(path) for path in processes}},
+        children={**facts.children, LINKS: _links(host)},
     )
+
+
+def _links(host: Host) -> tuple[str, ...]:
+    """Returns the bridges of the machine. A container may see those of another one in /sys."""
+    shown = host.query("ip", "-j", "link", "show", "type", "bridge").out
+    return tuple(str(link.get("ifname", "")) for link in json.loads(shown or "[]"))
 
 
 def _is_replaced(host: Host, spec: Spec) -> bool:
@@ -121,7 +127,7 @@ def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
             why = f"restart the pod with address {path.rpartition('/')[2]}, which is not on the cluster's network"
             yield Run((*KILL, process), why, about=BRIDGE)
         yield Remove(path)
-    if facts.entries.get(BRIDGE_PATH):
+    if BRIDGE in facts.children.get(LINKS, ()):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}", about=BRIDGE)
 
 

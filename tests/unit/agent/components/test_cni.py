@@ -9,6 +9,7 @@ import pytest
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.host.actions import Remove, Run
+from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import MACHINE, config_of
 
@@ -19,13 +20,14 @@ POD = {
     f"{ALLOCATIONS}/last_reserved_ip.0": "198.19.1.2",
     f"{ALLOCATIONS}/lock": "",
     "/run/containerd/io.containerd.runtime.v2.task/k8s.io/0123abcd/init.pid": "4711",
-    "/sys/class/net/flex0/address": "02:00:00:00:00:01\n",
 }
 PLUGIN = {"/etc/cni/net.d/10-podnet.conflist": '{"name": "podnet"}'}
 
 
 def steps(files: dict[str, str]) -> list[Run | Remove]:
-    facts = cni.observe(RecordedHost(files), SPEC, OwnedResources())
+    links = '[{"ifname": "flex0"}]' if files.keys() & POD.keys() else "[]"
+    answers = {("ip", "-j", "link", "show", "type", "bridge"): CommandResult(0, links)}
+    facts = cni.observe(RecordedHost(files, answers), SPEC, OwnedResources())
     return [
         one
         for one in cni.plan(SPEC, facts)
