@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -64,16 +65,24 @@ def prepare_cluster(
     for machine in nodes:
         with progress.step(f"join {machine.name}"):
             prepare(lab, machine)
-            flex(machine, "bootstrap")
+            flex(
+                machine, "agent"
+            )  # with the daemon, which moves pods from the agent's bridge to the plugin's network
     until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
-    for machine in nodes:  # without a daemon, a bootstrap moves the pods that started on the agent's bridge
-        flex(machine, "bootstrap")
+    until(lambda: not any(map(bridge, nodes)), "no pod is on the agent's bridge", seconds=180)
     until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
 
 
 def runs_everywhere(lab: Lab, nodes: int) -> bool:
     found = lab.cluster.get("daemonset", "--namespace", NAMESPACE, *DAEMON_SETS)["items"]
     return all(each["status"].get("numberReady", 0) >= nodes for each in found)
+
+
+def bridge(machine: EdgeMachine) -> list[str]:
+    """Returns the interface of the agent's bridge, and the addresses of pods on it."""
+    links = json.loads(machine.run("ip", "-json", "link", "show", "type", "bridge").out or "[]")
+    used = machine.run("sh", "-c", "ls /var/lib/cni/networks/aks-flex-node 2>/dev/null | grep '^[0-9]'", check=False)
+    return [*(link["ifname"] for link in links if link.get("ifname") == "flex0"), *used.out.split()]
 
 
 def excluded_tests(file: Path = NOT_RUNNABLE) -> tuple[ExcludedTest, ...]:

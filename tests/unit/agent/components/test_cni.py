@@ -26,7 +26,9 @@ PLUGIN = {"/etc/cni/net.d/10-podnet.conflist": '{"name": "podnet"}'}
 
 def steps(files: dict[str, str]) -> list[Run | Remove]:
     links = '[{"ifname": "flex0"}]' if files.keys() & POD.keys() else "[]"
-    answers = {("ip", "-j", "link", "show", "type", "bridge"): CommandResult(0, links)}
+    answers: dict[tuple[str, ...], CommandResult] = {
+        ("ip", "-j", "link", "show", "type", "bridge"): CommandResult(0, links)
+    }
     facts = cni.observe(RecordedHost(files, answers), SPEC, OwnedResources())
     return [
         one
