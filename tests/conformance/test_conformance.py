@@ -22,7 +22,6 @@ FAST = (
     "EmptyDir volumes should support (root,0644,tmpfs)",
     "Projected secret should be consumable from pods in volume with mappings",
     "Networking Granular Checks: Pods should function for intra-pod communication: http",
-    "DNS should provide DNS for the cluster",
     "Services should serve a basic endpoint from pods",
     "Security Context when creating containers with AllowPrivilegeEscalation should not allow privilege escalation",
 )
