@@ -1,6 +1,6 @@
 # `make` without a target shows the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup build install uninstall try recording test test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean
+.PHONY: help setup build install uninstall try recording test test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-16s %s\n' "$$name" "$$what"; done
@@ -38,6 +38,9 @@ test-long: ## run the long tests
 test-vm: ## run all tests in virtual machines (CUTS=30 random power losses)
 	@scripts/setup --tests
 	@.venv/bin/python -m scripts.suite vm $(or $(CUTS),30)
+
+conformance: setup ## run Kubernetes' conformance tests on two nodes (FOCUS=text, PROCESSES=8, KEEP=1)
+	@.venv/bin/python -m tests.conformance $(if $(FOCUS),--focus '$(FOCUS)') $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(KEEP),--keep)
 
 lint: setup ## check formatting, lint rules, types, import layers and secrets
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py

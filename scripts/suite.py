@@ -258,6 +258,7 @@ def run_all(suite: SuiteRun) -> None:
     """Runs all stages of `make test`: checks and unit tests first, then the rest, the longest first."""
     # Tools first, in a separate stage: with an empty cache they take most of the time, and their progress is shown.
     suite.run_alone(TOOLS)
+    suite.run_alone(CONFORMANCE_TOOLS)
     suite.run_parallel(
         [
             suite.tests("unit", "tests/unit"),
@@ -269,6 +270,7 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
             suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
             suite.tests("az-extension", "tests/az_extension"),
+            suite.tests("conformance", "tests/conformance", labs=("test-conformance",)),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
@@ -300,6 +302,9 @@ def run_vm(suite: SuiteRun) -> None:
 
 MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
+# Most labs do not need these, so that `tools install` installs them only by name.
+CONFORMANCE_SELECTORS = ("podnet@1.0", "coredns@1.15.0", "kubernetes-e2e@1.36.3")
+CONFORMANCE_TOOLS = Stage("tools of the conformance tests", [*TOOLS.command, *CONFORMANCE_SELECTORS])
 CHECKS = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("formatting", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),

@@ -19,6 +19,7 @@ from aks_flex_lab.cluster import LabCluster
 from aks_flex_lab.components import fault_proxy, gateway
 from aks_flex_lab.components.azure import AzureComponent
 from aks_flex_lab.components.control_plane import CLOUD_API_URL, ControlPlane
+from aks_flex_lab.components.pod_routes import POD_ROUTES, pod_routes_component
 from aks_flex_lab.components.resource_provider import (
     CLUSTER_ID,
     LOCATION,
@@ -183,6 +184,8 @@ class Lab:
             self._wait(plane.controller_manager(), plane.scheduler(), self.provider.component())
             self._start(self._provider_gateway(), self.vpn.component())
             self.provider.add_cluster(plane.admin())
+            if self.supervisor.directory(POD_ROUTES).exists():
+                self._start(pod_routes_component(self.layout))
         self.azure.metadata.reconcile()
         self.inventory.sweep()
         for machine in self.inventory.all():

@@ -33,6 +33,7 @@ COMPONENT_NAMES = (
     *("azure", "kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
     *("provider", "provider-gateway", "vpn"),
 )
+OPTIONAL_COMPONENTS = ("pod-routes",)  # part of a lab once they are installed
 METADATA_PREFIX = "metadata-"  # followed by the name of a site; runs at sites whose machines have managed identities
 # /etc/resolv.conf belongs to the whole host, so the program gets a mount namespace with its own file.
 RESOLV_CONF_WRAPPER = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
@@ -143,7 +144,8 @@ class ComponentSupervisor:
         if not self.layout.components.exists():
             return []
         of_sites = sorted(path.name for path in self.layout.components.glob(f"{METADATA_PREFIX}*"))
-        return [self.state(name) for name in (*COMPONENT_NAMES, *of_sites)]
+        optional = [name for name in OPTIONAL_COMPONENTS if self.directory(name).exists()]
+        return [self.state(name) for name in (*COMPONENT_NAMES, *optional, *of_sites)]
 
     def state(self, name: str) -> ComponentState:
         record = self.directory(name) / "process.json"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from aks_flex_lab.cli import console, fault, lab_commands, machine, mirror, pool, tools
+from aks_flex_lab.cli import console, fault, lab_commands, machine, mirror, network, pool, tools
 from aks_flex_lab.errors import HostError, LabError
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.tools.debian_tools import SYSTEM_PATHS
@@ -84,6 +84,7 @@ def lab(
 lab_commands.add_commands(app)
 app.add_typer(machine.app, name="machine")
 app.add_typer(pool.app, name="pool")
+app.add_typer(network.app, name="network")
 app.add_typer(mirror.app, name="mirror")
 app.add_typer(fault.app, name="fault")
 app.add_typer(tools.app, name="tools")

@@ -22,7 +22,7 @@ from aks_flex_lab.errors import ComponentError, LabError, UsageError, did_you_me
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.principals import SCOPES, LabPrincipals, find_role
-from aks_flex_lab.supervisor import COMPONENT_NAMES
+from aks_flex_lab.supervisor import COMPONENT_NAMES, OPTIONAL_COMPONENTS
 from aks_flex_rp.cli.output import COMMAND_VARIABLE
 
 
@@ -163,7 +163,8 @@ def logs(
     `audit` prints the audit log of the API server.
     """
     lab = Lab(selected_layout(ctx))
-    known: dict[str, Path] = {name: log for name in COMPONENT_NAMES if (log := lab.supervisor.log(name)).exists()}
+    names = (*COMPONENT_NAMES, *OPTIONAL_COMPONENTS)
+    known: dict[str, Path] = {name: log for name in names if (log := lab.supervisor.log(name)).exists()}
     known["audit"] = lab.control_plane.audit_log()
     known |= {machine.name: machine.console for machine in lab.inventory.all()}
     if component not in known:

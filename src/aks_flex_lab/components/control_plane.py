@@ -42,6 +42,7 @@ ENTRA_ISSUER: dict[str, dict[str, Any]] = {
     },
     "claimMappings": {"username": {"claim": "oid", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""}},
 }
+AGGREGATOR_CLIENT = "front-proxy-client"  # the API server, to other API servers of the cluster
 API_NAMES = (
     network.API_NAME,
     network.API,
@@ -92,6 +93,7 @@ class ControlPlane:
         serving = authority.issue("kube-apiserver", "kube-apiserver", names=API_NAMES)
         kubelet_client = authority.issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
         accounts = authority.service_account_key()
+        aggregator = authority.issue(AGGREGATOR_CLIENT, AGGREGATOR_CLIENT)
         policy = self.layout.components / "kube-apiserver" / "audit-policy.json"
         sign_in = self.layout.components / "kube-apiserver" / "authentication.json"
         argv = (
@@ -115,6 +117,14 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}",
+            f"--requestheader-client-ca-file={authority.certificate}",
+            f"--requestheader-allowed-names={AGGREGATOR_CLIENT}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={aggregator.certificate}",
+            f"--proxy-client-key-file={aggregator.key}",
+            "--enable-aggregator-routing",  # to the addresses of pods: no kube-proxy runs beside the API server
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log()}",
             "--audit-log-maxsize=50",

@@ -19,8 +19,10 @@ from aks_flex_lab.processes import run
 from aks_flex_lab.supervisor import LabComponent, NamespaceConnection, client_tls_context, tcp_probe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from aks_flex_lab.images.builder import TaggedImage
     from aks_flex_lab.kernel.namespaces import NetworkNamespace
     from aks_flex_lab.layout import LabLayout
     from aks_flex_lab.tools.toolbox import Toolbox
@@ -74,11 +76,15 @@ class CloudServices:
         )
 
     def push_images(self, toolbox: Toolbox) -> None:
-        """Pushes the lab's images to the registry, except those that it has."""
+        """Pushes the images that every lab has."""
+        self.push(lab_images(toolbox.path("pause", "pause"), toolbox.arch, toolbox.path("busybox", "busybox")))
+
+    def push(self, images: Iterable[TaggedImage]) -> None:
+        """Pushes images to the registry, except those that it has."""
         trust = client_tls_context(CertificateAuthority(self.layout.pki).certificate)
         registry_push_images(
             lambda: NamespaceConnection(self.cloud, network.REGISTRY, 443, f"registry.{network.DOMAIN}", trust),
-            lab_images(toolbox.path("pause", "pause"), toolbox.arch, toolbox.path("busybox", "busybox")),
+            images,
         )
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_lab.errors import UsageError, did_you_mean
 from aks_flex_lab.tools.debian_tools import DebianTool
 from aks_flex_lab.tools.python_tools import OWN_PYTHON, PythonTool
-from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, Checksum, Command, GoTool, ReleaseFile
+from aks_flex_lab.tools.recipes import (
+    BuildRecipe,
+    BuildRequirement,
+    Checksum,
+    Command,
+    GoTool,
+    ReleaseFile,
+    TestCommand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +33,7 @@ C_TOOLCHAIN = (
 )
 NODE_COMMANDS = ("kubelet", "kubectl", "kubeadm", "kube-proxy")
 CONTROL_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+E2E_IMAGE_FILES = ("agnhost/porter", "nautilus/html", "kitten/html")
 CNI_PLUGINS = {
     "ipam": ("dhcp", "host-local", "static"),
     "main": ("bridge", "dummy", "host-device", "ipvlan", "loopback", "macvlan", "ptp", "tap", "vlan"),
@@ -33,20 +42,23 @@ CNI_PLUGINS = {
 
 
 def kubernetes(version: str, commands: tuple[str, ...], *, on_demand: bool = False) -> GoTool:
-    major, minor, _ = version.split(".")
-    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    stamps = tuple(f"{package}.{name}={value}" for package in packages for name, value in values.items())
     asks = {"kubectl": ("version", "--client"), "kubeadm": ("version",)}
     return GoTool(
         "kubernetes",
         version,
         tuple(Command(name, f"k8s.io/kubernetes/cmd/{name}", asks.get(name, ("--version",))) for name in commands),
-        BuildRecipe(f"kubernetes-{version}", stamps, megabytes=3800),
+        BuildRecipe(f"kubernetes-{version}", kubernetes_stamps(version), megabytes=3800),
         tuple(kubernetes_file(version, name) for name in commands),
         version_text=f"v{version}",
         on_demand=on_demand,
     )
+
+
+def kubernetes_stamps(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.split(".")
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return tuple(f"{package}.{name}={value}" for package in packages for name, value in values.items())
 
 
 def kubernetes_file(version: str, command: str) -> ReleaseFile:
@@ -151,6 +163,54 @@ def pause(version: str) -> GoTool:
     )
 
 
+def coredns(version: str) -> GoTool:
+    """Returns CoreDNS with the plugins that a cluster uses."""
+    return GoTool(
+        "coredns",
+        version,
+        (Command("coredns", "flexlab/coredns", ("-version",)),),
+        BuildRecipe(f"coredns-{version}", megabytes=600),
+        version_text=f"CoreDNS-{version}",
+        on_demand=True,
+    )
+
+
+def podnet(version: str) -> GoTool:
+    """Returns the network plugin of the lab's cluster, written for the lab: no published one can be built here."""
+    return GoTool(
+        "podnet",
+        version,
+        (Command("podnet", "flexlab/podnet", ("--version",)),),
+        BuildRecipe("podnet", (f"main.version={version}",), megabytes=400),
+        version_text=f"podnet {version}",
+        on_demand=True,
+    )
+
+
+def kubernetes_e2e(version: str) -> GoTool:
+    """Returns the end-to-end tests of Kubernetes with the programs of their images."""
+    package = "k8s.io/kubernetes/test"
+    return GoTool(
+        "kubernetes-e2e",
+        version,
+        (
+            Command("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
+            Command("agnhost", f"{package}/images/agnhost"),
+            Command("nonewprivs", f"{package}/images/nonewprivs"),
+            Command("sample-apiserver", "k8s.io/sample-apiserver"),
+            TestCommand("e2e.test", f"{package}/e2e", ("--version",)),
+        ),
+        BuildRecipe(
+            f"kubernetes-e2e-{version}",
+            kubernetes_stamps(version),
+            folders=tuple(("k8s.io/kubernetes", f"test/images/{each}") for each in E2E_IMAGE_FILES),
+            megabytes=2500,
+        ),
+        version_text=f"v{version}",
+        on_demand=True,
+    )
+
+
 TOOLS: tuple[GoTool, ...] = (
     pause("3.9"),
     toxiproxy("2.5.0"),
@@ -175,6 +235,9 @@ TOOLS: tuple[GoTool, ...] = (
     kubernetes("1.35.4", NODE_COMMANDS),
     kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS), on_demand=True),
     kubernetes("1.33.13", NODE_COMMANDS, on_demand=True),
+    podnet("1.0"),
+    coredns("1.15.0"),
+    kubernetes_e2e("1.36.3"),
 )
 
 DEBIAN_TOOLS: tuple[DebianTool, ...] = (

@@ -15,7 +15,7 @@ from aks_flex_lab import processes
 from aks_flex_lab.errors import LabError, ToolError
 from aks_flex_lab.files import last_line
 from aks_flex_lab.tools.debian_tools import missing_packages_error
-from aks_flex_lab.tools.recipes import machine_arch
+from aks_flex_lab.tools.recipes import TestCommand, machine_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,12 +61,14 @@ class GoBuilder:
             )
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
-        command = [*processes.parent_death_wrapper(), *build_command(go, tool, into)]
-        code = processes.run_logged(*command, log=log, env=env, cwd=tool.recipe.directory)
-        if code != 0:
-            raise ToolError(
-                "tool-build-failed", f"{tool.title}: build failed: {last_line(log)}.", f"Read the log {log}."
+        for command in build_commands(go, tool, into):
+            code = processes.run_logged(
+                *processes.parent_death_wrapper(), *command, log=log, env=env, cwd=tool.recipe.directory
             )
+            if code != 0:
+                raise ToolError(
+                    "tool-build-failed", f"{tool.title}: build failed: {last_line(log)}.", f"Read the log {log}."
+                )
         name_commands(tool, into)
         copy_folders(go, tool, env, into)
 
@@ -79,11 +81,20 @@ class GoBuilder:
         return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
 
 
-def build_command(go: Path, tool: GoTool, into: Path) -> list[str]:
+def build_commands(go: Path, tool: GoTool, into: Path) -> list[list[str]]:
+    """Returns the command that builds all programs, and one for each that consists of the tests of a package."""
     flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-v", f"-ldflags={tool.recipe.ldflags}"]
     if tool.recipe.tags:
         flags.append(f"-tags={','.join(tool.recipe.tags)}")
-    return [str(go), "build", *flags, "-o", f"{into}/", *(command.package for command in tool.commands)]
+    tests = [command for command in tool.commands if isinstance(command, TestCommand)]
+    packages = [command.package for command in tool.commands if command not in tests]
+    return [
+        [str(go), "build", *flags, "-o", f"{into}/", *packages],
+        *(
+            [str(go), "test", "-c", "-vet=off", *flags, "-o", f"{into / command.name}", command.package]
+            for command in tests
+        ),
+    ]
 
 
 def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
@@ -101,6 +112,8 @@ def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
 def name_commands(tool: GoTool, into: Path) -> None:
     """Renames programs, which Go names after their source directories, to their usual names."""
     for command in tool.commands:
+        if isinstance(command, TestCommand):
+            continue  # it was built with its name
         built = into / command.package.rsplit("/", 1)[1]
         if built.name != command.name:
             built.replace(into / command.name)

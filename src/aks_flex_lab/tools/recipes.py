@@ -22,6 +22,13 @@ class Command:
 
 
 @dataclass(frozen=True)
+class TestCommand(Command):
+    """A program that is the compiled tests of a package, such as `e2e.test` of Kubernetes."""
+
+    __test__ = False  # pytest would collect it by its name
+
+
+@dataclass(frozen=True)
 class BuildRequirement:
     """A program or library that a build needs on the host, and the package that contains it."""
 

@@ -303,6 +303,11 @@ class Run(BaseAction):
     why: str
     input: bytes = field(default=b"", repr=False)
     seconds: float = 30.0
+    about: str = ""  # what the change is about, for example a network interface
+
+    @property
+    def subject(self) -> str:
+        return self.about
 
     @property
     def description(self) -> str:

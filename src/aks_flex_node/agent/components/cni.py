@@ -2,26 +2,45 @@
 
 The network uses the pod CIDR that the cluster assigned to this node. Its file sorts last in the directory, and
 containerd uses the first one, so the configuration of the cluster's network plugin takes precedence.
+
+Pods that started before the plugin was there stay on the bridge: other nodes cannot reach them, and the plugin may
+assign their addresses to other pods. They are restarted when the plugin's configuration appears, and the bridge is
+removed.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.config.models import Cni
+from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
+from aks_flex_node.host.actions import Remove, Run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.reconcile.ledger import OwnedResources
+    from aks_flex_node.agent.reconcile.observer import Facts
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
 
 NETWORK = "99-aks-flex-node.conflist"
+NETWORK_NAME = "aks-flex-node"
 BRIDGE = "flex0"
+CONFIGURATIONS = (".conf", ".conflist", ".json")
+LINKS = "links"  # where the facts have the bridges of the machine
+TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"  # a directory for each container that runs
+# The kubelet restarts a pod whose sandbox has exited, and containerd attaches it to the network that is first now.
+KILL = ("sh", "-c", 'kill -KILL "$1"', "sh")
 PLUGINS = (
     "bandwidth bridge dhcp dummy firewall host-device host-local ipvlan loopback macvlan portmap ptp sbr static tap"
     " tuning vlan vrf"
@@ -51,6 +70,67 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
 
 
+def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
+    """Observes also the pods on the bridge, while the configuration of another network takes precedence."""
+    facts = observer.observe(host, spec, owned)
+    if not host.live or not _is_replaced(host, spec):
+        return facts
+    folder = next(f"{one.path}/networks/{NETWORK_NAME}" for one in spec.resources if isinstance(one, RuntimePath))
+    sandboxes = {path: host.read(path) for name in host.list_dir(folder) if (path := _address_file(folder, name))}
+    processes = [_process_file(sandbox) for sandbox in sandboxes.values()]
+    return replace(
+        facts,
+        contents={**facts.contents, **sandboxes, **{path: host.read(path) for path in processes}},
+        children={**facts.children, LINKS: _links(host)},
+    )
+
+
+def _links(host: Host) -> tuple[str, ...]:
+    """Returns the bridges of the machine. A container may see those of another one in /sys."""
+    shown = host.query("ip", "-j", "link", "show", "type", "bridge").out
+    return tuple(str(link.get("ifname", "")) for link in json.loads(shown or "[]"))
+
+
+def _is_replaced(host: Host, spec: Spec) -> bool:
+    """Returns whether containerd uses another network: its configuration sorts first, and does not include this one.
+
+    A plugin that adds networks to pods, as Multus does, includes the configuration that it found.
+    """
+    own = next((one.path for one in spec.resources if isinstance(one, File)), "")
+    folder, _, own_name = own.rpartition("/")
+    names = [name for name in host.list_dir(folder) if name.endswith(CONFIGURATIONS) and name < own_name]
+    contents = [host.read(f"{folder}/{name}") or b"" for name in names]
+    return bool(own and names) and not any(NETWORK_NAME.encode() in content for content in contents)
+
+
+def _address_file(folder: str, name: str) -> str:
+    """Returns the file in which the IPAM plugin records who has an address; empty for its other files."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return ""
+    return f"{folder}/{name}"
+
+
+def _process_file(sandbox: bytes | None) -> str:
+    """Returns the file with the process ID of a sandbox, whose container ID is the first word of an address file."""
+    return f"{TASKS}/{(sandbox or b'-').decode(errors='replace').split()[0]}/init.pid"
+
+
+def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
+    yield from planner.plan(spec, facts)
+    for path, sandbox in facts.contents.items():
+        if f"/networks/{NETWORK_NAME}/" not in path:
+            continue
+        process = (facts.contents.get(_process_file(sandbox)) or b"").decode(errors="replace").strip()
+        if process.isdigit():
+            why = f"restart the pod with address {path.rpartition('/')[2]}, which is not on the cluster's network"
+            yield Run((*KILL, process), why, about=BRIDGE)
+        yield Remove(path)
+    if BRIDGE in facts.children.get(LINKS, ()):
+        yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}", about=BRIDGE)
+
+
 def network(cidr: str) -> bytes:
     """Renders a bridge network with masquerading for the pod CIDR."""
     everywhere = "::/0" if cidr and ipaddress.ip_network(cidr).version == 6 else "0.0.0.0/0"
@@ -67,7 +147,7 @@ def network(cidr: str) -> bytes:
         {"type": "portmap", "capabilities": {"portMappings": True}},
         {"type": "firewall"},
     ]
-    document = {"cniVersion": "1.0.0", "name": "aks-flex-node", "plugins": plugins}
+    document = {"cniVersion": "1.0.0", "name": NETWORK_NAME, "plugins": plugins}
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
@@ -79,4 +159,6 @@ def subnet(content: bytes | None) -> str:
         return ""
 
 
-COMPONENT = Component("cni", "CNI plugins and the node's network", desired, reapply_after_join=True)
+COMPONENT = Component(
+    "cni", "CNI plugins and the node's network", desired, observe=observe, plan=plan, reapply_after_join=True
+)

@@ -126,13 +126,22 @@ def test_package_version_is_read_from_dpkg_status_of_that_package(tmp_path: Path
 
 
 def test_one_build_command_covers_all_programs_of_a_tool(tmp_path: Path) -> None:
-    words = go_builder.build_command(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
+    (words,) = go_builder.build_commands(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
     assert words[1:3] == ["build", "-mod=readonly"]
     assert "-tags=seccomp,netgo,osusergo" in words
     assert "-ldflags=-s -w -extldflags -static" in words
-    kubernetes = go_builder.build_command(tmp_path / "go", tool("kubernetes", "1.35.4"), tmp_path)
+    (kubernetes,) = go_builder.build_commands(tmp_path / "go", tool("kubernetes", "1.35.4"), tmp_path)
     assert kubernetes[-4:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.NODE_COMMANDS]
     assert any("-X k8s.io/component-base/version.gitVersion=v1.35.4" in word for word in kubernetes)
+
+
+def test_compiled_tests_are_built_after_the_other_programs(tmp_path: Path) -> None:
+    programs, tests = go_builder.build_commands(tmp_path / "go", tool("kubernetes-e2e", "1.36.3"), tmp_path)
+    assert programs[1] == "build"
+    assert "k8s.io/kubernetes/test/images/agnhost" in programs
+    assert "k8s.io/kubernetes/test/e2e" not in programs
+    assert tests[1:3] == ["test", "-c"]
+    assert tests[-3:] == ["-o", f"{tmp_path}/e2e.test", "k8s.io/kubernetes/test/e2e"]
 
 
 def test_required_go_version_is_read_from_tool_module() -> None:

@@ -1,0 +1,73 @@
+"""Pods, Services and DNS names across nodes and sites, with a network plugin beside the agent's own bridge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agents import flex, web_pod
+from tests.conformance.suite import bridge
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+PAGE = "web-node-"  # both web servers respond with the names of their pods
+SERVER = {
+    "image": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+    "command": ["/agnhost", "netexec", "--http-port=80"],
+}
+
+
+@pytest.fixture(scope="module")
+def addresses(lab: Lab, nodes: list[EdgeMachine]) -> dict[str, str]:
+    """Runs a web server on each node, and a Service for both; returns the addresses of the pods."""
+    names = [f"web-{machine.name}" for machine in nodes]
+    ports = [{"port": 80}]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}}
+    lab.cluster.apply(
+        *(web_pod(f"web-{machine.name}", machine.name, **SERVER) for machine in nodes),
+        {**service, "spec": {"selector": {"app": "web"}, "ports": ports}},
+    )
+    lab.cluster.run("wait", "pod", *names, "--for=condition=Ready", "--timeout=60s", timeout=90)
+    return {name: lab.cluster.get("pod", name)["status"]["podIP"] for name in names}
+
+
+def page(lab: Lab, pod: str, address: str) -> str:
+    return lab.cluster.run("exec", pod, "--", "curl", "-s", "-m", "5", f"http://{address}/hostname", check=False).out
+
+
+def test_pods_of_different_sites_reach_each_other_by_address(lab: Lab, addresses: dict[str, str]) -> None:
+    for pod in addresses:
+        for address in addresses.values():
+            until(lambda pod=pod, address=address: PAGE in page(lab, pod, address), f"{pod} reaches {address}")  # type: ignore[misc]
+
+
+def test_service_is_reached_from_every_node_by_its_dns_name(lab: Lab, addresses: dict[str, str]) -> None:
+    for pod in addresses:
+        for name in ("web", "web.default.svc.cluster.local"):
+            until(lambda pod=pod, name=name: PAGE in page(lab, pod, name), f"{pod} reaches {name}")  # type: ignore[misc]
+
+
+def test_pod_resolves_names_of_the_lab_through_coredns(lab: Lab, addresses: dict[str, str]) -> None:
+    for pod in addresses:
+        assert "198.18.0.30" in lab.cluster.run("exec", pod, "--", "dig", "+short", "dl.k8s.io").out
+
+
+def test_api_server_reaches_pods_of_every_node(lab: Lab, addresses: dict[str, str]) -> None:
+    for pod in addresses:
+        assert PAGE in lab.cluster.run("get", "--raw", f"/api/v1/namespaces/default/pods/{pod}:80/proxy/hostname").out
+    assert PAGE in lab.cluster.run("get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/hostname").out
+
+
+def test_no_pod_stays_on_the_bridge_of_the_agent(lab: Lab, nodes: list[EdgeMachine]) -> None:
+    """The nodes were Ready with the agent's bridge before the network plugin ran, so pods started on it."""
+    for machine in nodes:
+        assert bridge(machine) == []
+        flex(machine, "verify")
+    for pod in lab.cluster.get("pods", "--namespace", "kube-system", "--selector", "app=coredns")["items"]:
+        address = pod["status"]["podIP"]
+        for machine in nodes:
+            assert machine.run("curl", "-s", "-m", "5", f"http://{address}:8080/health").out == "OK"
