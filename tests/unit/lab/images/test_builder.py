@@ -67,7 +67,7 @@ def test_image_references_config_and_layer_by_digest() -> None:
     manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
     assert manifest["config"]["digest"] == image.config.digest
     assert manifest["layers"] == [
-        {"mediaType": image.layer.kind, "digest": layer.digest, "size": len(layer.data)},
+        {"mediaType": image.layers[0].kind, "digest": layer.digest, "size": len(layer.data)},
     ]
     assert (config["architecture"], config["rootfs"]["diff_ids"]) == ("arm64", [layer.diff_id])
     assert config["config"] == {"Entrypoint": ["/bin/tool"], "Cmd": ["-v"], "Env": ["A=b"], "WorkingDir": "/"}
@@ -76,14 +76,14 @@ def test_image_references_config_and_layer_by_digest() -> None:
 def test_pause_image_contains_one_program_and_runs_as_non_root(tmp_path: Path) -> None:
     (tmp_path / "pause").write_bytes(b"ELF")
     image = pause_image(tmp_path / "pause", "amd64")
-    assert list(members(image.layer.data)) == ["pause"]
+    assert list(members(image.layers[0].data)) == ["pause"]
     assert json.loads(image.config.data)["config"]["User"] == "65535:65535"
 
 
 def test_busybox_image_contains_binary_once_and_applet_links(tmp_path: Path) -> None:
     (tmp_path / "busybox").write_bytes(b"ELF")
     image = busybox_image(tmp_path / "busybox", ["bin/busybox", "bin/sh", "usr/bin/wget", "linuxrc"], "amd64")
-    found = members(image.layer.data)
+    found = members(image.layers[0].data)
     assert found["bin/busybox"].isfile()
     assert found["usr/bin/wget"].linkname == "../../bin/busybox"
     assert {"etc/passwd", "www/index.html", "tmp"} <= set(found)
