@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.files import file_lock
 from aks_flex_lab.images.builder import ContainerConfig, LayerFile, canonical_json, make_layer, make_layered_image
 from aks_flex_lab.processes import run
 from aks_flex_lab.tools.recipes import machine_arch
@@ -57,9 +58,10 @@ class ImageInputs:
     @classmethod
     def fetch(cls, arch: str, cache: Path, work: Path, archive: DebianArchive) -> ImageInputs:
         cache.mkdir(parents=True, exist_ok=True)
-        packages = fetch_packages(arch, cache, archive)
         own = machine_arch()
-        host_packages = packages if arch == own else fetch_packages(own, cache, archive)
+        with file_lock(cache / ".lock", "the packages of the image", wait=True):
+            packages = fetch_packages(arch, cache, archive)
+            host_packages = packages if arch == own else fetch_packages(own, cache, archive)
         [tree] = fetch_trees(PROVIDER.requirements, arch, work, (PYTHON,))
         return cls(arch, packages, tree, host_packages)
 
