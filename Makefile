@@ -1,6 +1,6 @@
 # `make` without a target shows the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup build install uninstall try recording test test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance
+.PHONY: help setup build install uninstall try recording test test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance image
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-16s %s\n' "$$name" "$$what"; done
@@ -59,6 +59,9 @@ bench-identities: setup ## measure the daemon with each Azure identity, and the 
 
 deb: setup ## build the Debian package into dist/
 	@scripts/deb
+
+image: setup ## build the image of the resource provider into dist/
+	@scripts/image
 
 apt-repo: setup ## create a signed APT repository in dist/apt (KEY=fingerprint URL=address)
 	@scripts/apt-repo $(if $(KEY),--key $(KEY)) $(if $(URL),--url $(URL))

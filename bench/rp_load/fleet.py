@@ -45,14 +45,14 @@ def body(number: int, label: str = "first") -> dict[str, object]:
     return {"properties": {"continuousMonitoring": True, "azureAuth": auth, "nodeConfig": {"labels": {"is": label}}}}
 
 
-def node(number: int) -> Node:
+def node(number: int, facts: ClusterFacts = FACTS) -> Node:
     """Returns a node as a PUT creates it."""
     name = name_of(number)
-    desired = validation.validate_body(body(number), name, ValidationContext(FACTS.version, FACTS.aad))
+    desired = validation.validate_body(body(number), name, ValidationContext(facts.version, facts.aad))
     if isinstance(desired, list):
         raise SystemExit(f"The node is invalid: {desired}")
-    chosen = config_generator.effective_versions(desired.properties, FACTS.version)
-    config = config_generator.generate_config(desired.properties, CLUSTER, FACTS, name, chosen)
+    chosen = config_generator.effective_versions(desired.properties, facts.version)
+    config = config_generator.generate_config(desired.properties, CLUSTER, facts, name, chosen)
     return Node(
         cluster=CLUSTER.key,
         key=name,
@@ -62,20 +62,20 @@ def node(number: int) -> Node:
         properties=desired.document(),
         config=config,
         join=JoinState.from_document({"state": "Joined"}),
-        identity=node_identity(desired.properties, CLUSTER, FACTS.tenant_id, name),
+        identity=node_identity(desired.properties, CLUSTER, facts.tenant_id, name),
         created=float(VERSION),
     )
 
 
-async def fill(store: Store, nodes: range) -> None:
+async def fill(store: Store, nodes: range, facts: ClusterFacts = FACTS) -> None:
     """Fills a store. The cluster is not reachable; the service logs this and serves the nodes."""
     await store.start()
     try:
         if await store.cluster(CLUSTER.key) is None:
-            await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), FACTS.to_document(), b""), None)
+            await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), facts.to_document(), b""), None)
         for first in range(nodes.start, nodes.stop, TOGETHER):
             some = range(first, min(first + TOGETHER, nodes.stop))
-            await asyncio.gather(*(store.put_node(node(number), None) for number in some))
+            await asyncio.gather(*(store.put_node(node(number, facts), None) for number in some))
     finally:
         await store.stop()
 

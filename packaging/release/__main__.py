@@ -53,6 +53,7 @@ def steps(options: argparse.Namespace) -> list[ReleaseStep]:
             "build the archives of the agent and the provider for amd64 and arm64",
             lambda: build_steps.build_programs(target),
         ),
+        ReleaseStep("build the images of the provider for amd64 and arm64", lambda: build_steps.build_images(target)),
         ReleaseStep("build the Debian packages for amd64 and arm64", lambda: build_steps.build_debs(target)),
         ReleaseStep("write the SBOMs and the licence lists", lambda: build_steps.write_sboms(target)),
         ReleaseStep("write install.sh", lambda: build_steps.write_install_script(target, key)),

@@ -87,6 +87,11 @@ def build_programs(target: Path) -> None:
             program_archives.build_archive(program, version(), arch, target, moment=changed_at())
 
 
+def build_images(target: Path) -> None:
+    for arch in PLATFORMS:
+        run(HOME / "scripts" / "image", "--arch", arch, target, cwd=HOME, timeout=1800)
+
+
 def write_sboms(target: Path) -> None:
     """Writes the SBOM and the licence list of each program."""
     for program in program_archives.PROGRAMS:

@@ -48,11 +48,11 @@ def _belongs(name: Path) -> bool:
     return not note and name.parts[0] != "bin" and "__pycache__" not in name.parts and name.name != ".lock"
 
 
-def fetch_trees(requirements: Path, arch: str, work: Path) -> list[PackageTree]:
+def fetch_trees(requirements: Path, arch: str, work: Path, pythons: Iterable[str] = PYTHONS) -> list[PackageTree]:
     """Installs the pinned packages for each Python, verified by hash, independent of the Python of this host."""
     uv = Path(sys.executable).parent / "uv"
     options = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
-    trees = [PackageTree(python, work / f"{arch}-{python}") for python in PYTHONS]
+    trees = [PackageTree(python, work / f"{arch}-{python}") for python in pythons]
     for tree in trees:
         target = ["--target", str(tree.folder), "--python-version", tree.python, "--python-platform", PLATFORMS[arch]]
         run(uv, "pip", "install", *options, *target, "-r", requirements, timeout=600)

@@ -106,8 +106,15 @@ def pinned_hashes(requirements: str) -> dict[tuple[str, str], list[str]]:
 
 
 def bill_of_materials(
-    program: str, version: str, found: list[ShippedPackage], requirements: str, *, moment: int
+    program: str,
+    version: str,
+    found: list[ShippedPackage],
+    requirements: str,
+    *,
+    moment: int,
+    system: Iterable[dict[str, Any]] = (),
 ) -> str:
+    """Returns the document. `system` are the components of an image that are no Python packages."""
     accepted = pinned_hashes(requirements)
     purl = f"pkg:generic/{program}@{version}"
     root = {
@@ -128,7 +135,10 @@ def bill_of_materials(
             "lifecycles": [{"phase": "build"}],
             "component": root,
         },
-        "components": [_component(item, accepted.get((item.name, item.version), [])) for item in found],
+        "components": [
+            *(_component(item, accepted.get((item.name, item.version), [])) for item in found),
+            *system,
+        ],
         "dependencies": [_dependency(purl, sorted(_purl(item) for item in found)), *_dependencies(found)],
     }
     document["serialNumber"] = f"urn:uuid:{uuid.uuid5(UUID_NAMESPACE, json.dumps(document, sort_keys=True))}"

@@ -63,6 +63,11 @@ class Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins the shutdown. Every response from now on ends its connection, so that its client sends the next
+        request to another replica.
+        """
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
         self._service.poll_cache.release_waiters()
         super().handle_exit(sig, frame)
 

@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class LayerFile:
 class LayerDirectory:
     path: str
     mode: int = 0o755
+    owner: int = 0  # UID and GID
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def add_entry(tar: tarfile.TarFile, name: str, entry: LayerEntry) -> None:
     info = tarfile.TarInfo(name)  # The defaults are root, no owner name and time 0.
     if isinstance(entry, LayerDirectory):
         info.type, info.mode = tarfile.DIRTYPE, entry.mode
+        info.uid = info.gid = entry.owner
         tar.addfile(info)
     elif isinstance(entry, LayerLink):
         info.type, info.mode, info.linkname = tarfile.SYMTYPE, 0o777, entry.target
@@ -110,13 +112,17 @@ CREATED = "1970-01-01T00:00:00Z"  # a real date would change the digest with eve
 
 @dataclass(frozen=True)
 class ContainerConfig:
-    """The command, environment and user of containers, unless the pod overrides them."""
+    """The command, environment and user of containers, unless the pod overrides them, and what tools show of them."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     env: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
     user: str = ""
     folder: str = "/"
+    ports: tuple[str, ...] = ()  # for example 8443/tcp
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = CREATED
+    created_by: str = "aks-flex-lab"
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ class ImageBlob:
 @dataclass(frozen=True)
 class OciImage:
     config: ImageBlob
-    layer: ImageBlob
+    layers: tuple[ImageBlob, ...]
     manifest: ImageBlob
 
     @property
@@ -144,33 +150,40 @@ class OciImage:
 
 
 def make_image(layer: ImageLayer, start: ContainerConfig, architecture: str) -> OciImage:
-    """Builds an image for an architecture: amd64 or arm64."""
-    config = ImageBlob(CONFIG_TYPE, canonical_json(image_config(layer, start, architecture)))
-    packed = ImageBlob(LAYER_TYPE, layer.data)
+    """Builds an image of one layer for an architecture: amd64 or arm64."""
+    return make_layered_image((layer,), start, architecture)
+
+
+def make_layered_image(layers: Sequence[ImageLayer], start: ContainerConfig, architecture: str) -> OciImage:
+    """Builds an image of several layers, the lowest first, so that an upgrade transfers only the changed ones."""
+    config = ImageBlob(CONFIG_TYPE, canonical_json(image_config(layers, start, architecture)))
+    packed = tuple(ImageBlob(LAYER_TYPE, layer.data) for layer in layers)
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
         "config": config.descriptor(),
-        "layers": [packed.descriptor()],
+        "layers": [blob.descriptor() for blob in packed],
     }
     return OciImage(config, packed, ImageBlob(MANIFEST_TYPE, canonical_json(manifest)))
 
 
-def image_config(layer: ImageLayer, start: ContainerConfig, architecture: str) -> dict[str, Any]:
+def image_config(layers: Sequence[ImageLayer], start: ContainerConfig, architecture: str) -> dict[str, Any]:
     settings = {
         "Entrypoint": list(start.entrypoint),
         "Cmd": list(start.command),
         "Env": list(start.env),
         "User": start.user,
         "WorkingDir": start.folder,
+        "ExposedPorts": {port: {} for port in start.ports},
+        "Labels": dict(start.labels),
     }
     return {
         "architecture": architecture,
         "os": "linux",
-        "created": CREATED,
+        "created": start.created,
         "config": {name: value for name, value in settings.items() if value},
-        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
-        "history": [{"created": CREATED, "created_by": "aks-flex-lab"}],
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+        "history": [{"created": start.created, "created_by": start.created_by} for _ in layers],
     }
 
 

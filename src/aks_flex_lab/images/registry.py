@@ -75,7 +75,7 @@ class RegistryClient:
         """Pushes an image; returns whether the registry did not have it."""
         if self.digest_of(repository, tag, image.manifest.kind) == image.digest:
             return False
-        for blob in (image.layer, image.config):
+        for blob in (*image.layers, image.config):
             self.upload(repository, blob)
         kind = {"Content-Type": image.manifest.kind}
         self.call("PUT", f"/v2/{repository}/manifests/{tag}", 201, image.manifest.data, kind)

@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 USER = "flex"
 # Small, with PostgreSQL's default durability.
-SETTINGS = {"listen_addresses": "127.0.0.1", "shared_buffers": "32MB", "max_connections": "60"}
+SETTINGS = {"shared_buffers": "32MB", "max_connections": "60"}
 
 
 class PostgresServer:
-    def __init__(self, room: Path, programs: Path) -> None:
+    def __init__(
+        self, room: Path, programs: Path, address: tuple[str, int] | None = None, before: tuple[str, ...] = ()
+    ) -> None:
+        """Creates a server on loopback, or at an address. `before` is a command prefix, to enter a namespace."""
         self._room = room
         self._programs = programs
-        self._port = free_port()
+        self._host, self._port = address or ("127.0.0.1", free_port())
+        self._before = before
         self._process: ProcessHandle | None = None
         # The server ends with the thread that started it, so this thread must exist as long as the server.
         self._parent = ThreadPoolExecutor(1)
@@ -45,13 +49,14 @@ class PostgresServer:
         run(*as_somebody(), self._programs / "initdb", *words, cwd=Path("/"))
 
     def start(self) -> None:
-        options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = {**SETTINGS, "listen_addresses": self._host}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         where = ("-D", str(self._room / "data"), "-k", str(self._room), "-p", str(self._port))
         program = (*as_somebody("--pdeathsig", "INT"), str(self._programs / "postgres"))
-        words = (*program, *where, *options)
+        words = (*self._before, *program, *where, *options)
         self._process = self._parent.submit(spawn, words, log=self.log).result()
         end = time.monotonic() + 60
-        while not run(self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port), check=False).ok:
+        while not run(self._programs / "pg_isready", "-q", "-h", self._room, "-p", str(self._port), check=False).ok:
             assert self._process.alive, f"it ended: {self.log.read_text()}"
             assert time.monotonic() < end, f"it did not start in time: {self.log.read_text()}"
             time.sleep(0.05)
@@ -88,6 +93,13 @@ class PostgresServer:
         while self.query("SHOW ssl") != "on":
             time.sleep(0.05)
 
+    def require_password(self, clients: str, password: str) -> None:
+        """Accepts clients of a network, only with TLS and the password, from the next connection on."""
+        with (self._room / "data" / "pg_hba.conf").open("a") as rules:
+            rules.write(f"hostssl all all {clients} scram-sha-256\n")
+        self.query(f"ALTER USER {USER} PASSWORD '{password}'")
+        self.query("SELECT pg_reload_conf()")
+
     def new_database(self) -> str:
         """Creates an empty database; returns its address."""
         self._databases += 1
@@ -100,11 +112,11 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(address: tuple[str, int] | None = None, before: tuple[str, ...] = ()) -> Iterator[PostgresServer]:
     """Runs a server and removes all its files afterwards."""
     room = Path(tempfile.mkdtemp(prefix="flex-postgres-"))
     shutil.chown(room, somebody())
-    server = PostgresServer(room, find_programs())
+    server = PostgresServer(room, find_programs(), address, before)
     try:
         server.initialise()
         server.start()

@@ -22,6 +22,7 @@ from aks_flex_lab.images.builder import (
     link_target,
     make_image,
     make_layer,
+    make_layered_image,
     pause_image,
 )
 from aks_flex_lab.images.registry import RegistrySettings, next_page, registry_argv, registry_config
@@ -67,23 +68,34 @@ def test_image_references_config_and_layer_by_digest() -> None:
     manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
     assert manifest["config"]["digest"] == image.config.digest
     assert manifest["layers"] == [
-        {"mediaType": image.layer.kind, "digest": layer.digest, "size": len(layer.data)},
+        {"mediaType": image.layers[0].kind, "digest": layer.digest, "size": len(layer.data)},
     ]
     assert (config["architecture"], config["rootfs"]["diff_ids"]) == ("arm64", [layer.diff_id])
     assert config["config"] == {"Entrypoint": ["/bin/tool"], "Cmd": ["-v"], "Env": ["A=b"], "WorkingDir": "/"}
 
 
+def test_layers_of_image_keep_their_order_and_owners() -> None:
+    layers = [make_layer(ENTRIES), make_layer([LayerDirectory("state", 0o700, 10001)])]
+    image = make_layered_image(layers, ContainerConfig(user="10001:10001", ports=("8443/tcp",)), "amd64")
+    manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
+    assert [each["digest"] for each in manifest["layers"]] == [layer.digest for layer in layers]
+    assert config["rootfs"]["diff_ids"] == [layer.diff_id for layer in layers]
+    assert config["config"]["ExposedPorts"] == {"8443/tcp": {}}
+    state = members(image.layers[1].data)["state"]
+    assert (state.uid, state.gid, state.mode) == (10001, 10001, 0o700)
+
+
 def test_pause_image_contains_one_program_and_runs_as_non_root(tmp_path: Path) -> None:
     (tmp_path / "pause").write_bytes(b"ELF")
     image = pause_image(tmp_path / "pause", "amd64")
-    assert list(members(image.layer.data)) == ["pause"]
+    assert list(members(image.layers[0].data)) == ["pause"]
     assert json.loads(image.config.data)["config"]["User"] == "65535:65535"
 
 
 def test_busybox_image_contains_binary_once_and_applet_links(tmp_path: Path) -> None:
     (tmp_path / "busybox").write_bytes(b"ELF")
     image = busybox_image(tmp_path / "busybox", ["bin/busybox", "bin/sh", "usr/bin/wget", "linuxrc"], "amd64")
-    found = members(image.layer.data)
+    found = members(image.layers[0].data)
     assert found["bin/busybox"].isfile()
     assert found["usr/bin/wget"].linkname == "../../bin/busybox"
     assert {"etc/passwd", "www/index.html", "tmp"} <= set(found)

@@ -1,0 +1,1 @@
+"""Builds the OCI image of the resource provider from Debian and Python packages, without root."""
