@@ -88,11 +88,16 @@ class RolloutCommands:
         template = await PoolTemplates(self.context.store).of_revision(pool, revision)
         check_may_apply(pool, template, request)
         await RolloutGuard(self.context.store).check_revision(pool, template.template)
-        await self._end_active(pool, name, request, replaces=wanted.replace_active)
+        active = await self.context.store.active_rollout(pool.cluster, pool.key)
+        if active and not wanted.replace_active:
+            raise rollout_active(pool.key, active.key)
         plan = wanted.plan(revision)
         nodes = await self._nodes(pool, plan, wanted)
         if not wanted.allow_downgrade:
             await self._check_versions(cluster, template, nodes)
+        if active:
+            await self._end(cluster, active, name, request)
+            nodes = await self._nodes(pool, plan, wanted)  # it may have changed them until its end
         await self._keep_stable(pool, nodes)
         made = await self._write(cluster, pool, name, wanted, nodes, request)
         await self._close_earlier(made)
@@ -208,17 +213,12 @@ class RolloutCommands:
             raise ArmError(409, "RolloutExists", message)
         return existing
 
-    async def _end_active(self, pool: Pool, name: str, request: RequestContext, *, replaces: bool) -> None:
-        active = await self.context.store.active_rollout(pool.cluster, pool.key)
-        if active is None:
-            return
-        if not replaces:
-            raise rollout_active(pool.key, active.key)
-        cluster, note = await self.context.clusters.find(pool.cluster), f", who started '{name}' instead"
-        if cluster:
-            ended = await self.order(cluster, pool.key, active.key, "abort", request, note=note)
-            if ended.active:
-                raise errors.concurrent_changes(active.key, "rollouts")
+    async def _end(self, cluster: ClusterInfo, active: StoredRollout, name: str, request: RequestContext) -> None:
+        """Aborts the active roll-out of a pool, which another one replaces."""
+        note = f", who started '{name}' instead"
+        ended = await self.order(cluster, active.pool, active.key, "abort", request, note=note)
+        if ended.active:
+            raise errors.concurrent_changes(active.key, "rollouts")
 
     async def _close_earlier(self, made: StoredRollout) -> None:
         """Ends the catching up of earlier roll-outs: nodes that return get the newest revision."""
@@ -256,7 +256,7 @@ class RolloutCommands:
         self, cluster: ClusterInfo, template: PoolTemplate, nodes: Sequence[RolloutNode]
     ) -> None:
         """Raises ArmError if nodes have newer versions, which they would keep. One of each revision is looked at."""
-        for name in {node.source: node.name for node in nodes if not node.report.passive}.values():
+        for name in {node.source: node.name for node in nodes}.values():
             if (node := await self.context.store.node(cluster.id.key, name)) is None:
                 continue
             known = current_versions(node)

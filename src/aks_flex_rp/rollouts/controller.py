@@ -146,8 +146,8 @@ class RolloutController:
                 del self._known[rollout.id]
         known = {rollout.key for rollout in self.rollouts}
         for key in versions:
-            is_tried = self._monotonic() >= self._retry_at.get(key, 0.0)
-            if key not in known and self._refused.get(key) != versions[key] and is_tried:
+            is_due = self._monotonic() >= self._retry_at.get(key, 0.0)
+            if key not in known and self._refused.get(key) != versions[key] and is_due:
                 await self._load_one(key, versions[key])
 
     async def _load_one(self, key: tuple[str, str, str], version: int) -> None:
@@ -171,6 +171,7 @@ class RolloutController:
             log.exception("The roll-out %s of the pool %s cannot be read. It is tried again.", key[2], key[1])
             self._retry_at[key] = self._monotonic() + UNREADABLE_SECONDS
             return
+        self._retry_at.pop(key, None)
         self._known[rollout.id] = rollout
 
     async def _take_signals(self) -> Sequence[RolloutSignal]:

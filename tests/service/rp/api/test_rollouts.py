@@ -163,6 +163,18 @@ def test_downgrade_that_is_not_allowed_is_refused_before_it_begins(fleet: Simula
     assert "has containerd 1.7.29, which is older than 2." in answer.json["error"]["message"]
     assert fleet.rollout("GET").status == 404
     assert fleet.start(allowDowngrade=True).status == 201
+    fleet.work_until("Succeeded")
+
+
+def test_roll_out_that_is_refused_does_not_end_the_active_one(fleet: SimulatedFleet) -> None:
+    fleet.write(BETTER)
+    fleet.stuck = set(fleet.names)
+    fleet.start()
+    fleet.write({**BETTER, "versions": {"containerd": "1.7.29"}})
+    assert fleet.start("r2", replaceActive=True).status == 400
+    assert fleet.shown()["state"] == "Running"
+    fleet.stuck.clear()
+    fleet.work_until("Succeeded")
 
 
 def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:
