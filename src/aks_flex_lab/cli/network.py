@@ -12,7 +12,7 @@ from aks_flex_lab.cluster_network.installer import ClusterNetwork
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 
-app = typer.Typer(no_args_is_help=True, help="Manage the cluster network: network plugin, kube-proxy and CoreDNS.")
+app = typer.Typer(no_args_is_help=True, help="Manage the cluster network of pods and Services.")
 
 
 @app.callback()
@@ -22,7 +22,7 @@ def network() -> None:
 
 @app.command()
 def install(ctx: typer.Context) -> None:
-    """Install a network plugin, kube-proxy and CoreDNS in the lab's cluster.
+    """Install a network plugin, kube-proxy and CoreDNS.
 
     They run on every node, also on those that join later. Pods, Services and DNS names then work across nodes and
     sites, and the API server reaches pods. The first run builds the programs, which takes minutes.

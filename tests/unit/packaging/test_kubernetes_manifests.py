@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 import yaml
@@ -88,6 +89,15 @@ def test_example_configuration_is_valid_and_uses_mounted_files() -> None:
         assert str(file.parent if file else "") in mounts
     assert (settings.port, str(settings.state_dir)) == (DEFAULT_PORT, f"/{STATE}")
     assert settings.require_authenticated_records
+
+
+def test_example_limits_the_connections_of_all_other_hosts() -> None:
+    """Attack: a pod or a machine of the private network opens as many connections as the service has."""
+    text = (EXAMPLE / "config.yaml").read_text()
+    unlimited = ServiceSettings.model_validate(yaml.safe_load(text)).connections.unlimited_addresses
+    assert all(ip_network(each).is_loopback for each in unlimited)
+    [example] = [line for line in text.splitlines() if line.endswith("the load balancer")]
+    assert example.strip().startswith("# - ")
 
 
 def test_example_has_the_secrets_of_the_pod() -> None:

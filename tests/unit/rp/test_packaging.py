@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from aks_flex_rp import settings
 from aks_flex_rp.clusters.admission_policies import account_policy, node_policies
 from aks_flex_rp.clusters.exec_nodes import kubelet_role
 from aks_flex_rp.clusters.permissions import BINDS_KUBELETS, REQUIRED_PERMISSIONS, Permission
@@ -99,60 +97,6 @@ def test_every_rbac_role_is_bound_to_service_account() -> None:
 
     places = {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default"), ("Role", "aks-flex-tokens")}
     assert bound == {(*each, "aks-flex-rp") for each in places} | {("ClusterRole", "", "aks-flex-rp-exec")}
-
-
-def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:
-    [config] = of_kind("ConfigMap")
-    file = tmp_path / "config.yaml"
-    file.write_text(config["data"]["config.yaml"])
-
-    loaded = settings.load(file, {"AKS_FLEX_RP_DATABASE": "postgresql://somewhere/flex"})
-    assert loaded.port == 8443
-    assert loaded.database == "postgresql://somewhere/flex"
-    assert loaded.auth.tenants
-
-
-def test_manifest_config_limits_the_connections_of_all_other_hosts(tmp_path: Path) -> None:
-    """Attack: a pod or a machine of the private network opens as many connections as the service has."""
-    [config] = of_kind("ConfigMap")
-    file = tmp_path / "config.yaml"
-    file.write_text(config["data"]["config.yaml"])
-    unlimited = settings.load(file, {}).connections.unlimited_addresses
-
-    assert all(ip_network(each).is_loopback for each in unlimited)
-    example = next(line for line in config["data"]["config.yaml"].splitlines() if "the load balancer" in line[-20:])
-    assert example.strip().startswith("# - ")
-
-
-def test_deployment_mounts_and_env_match_config_and_secrets() -> None:
-    [deployment], [config] = of_kind("Deployment"), of_kind("ConfigMap")
-    said = yaml.safe_load(config["data"]["config.yaml"])
-    pod = deployment["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-    mounts = {each["mountPath"] for each in container["volumeMounts"]}
-    secrets = {each["metadata"]["name"]: each["stringData"] for each in of_kind("Secret") if "stringData" in each}
-
-    assert {
-        str(settings.DEFAULT_CONFIG_FILE.parent),
-        str(Path(said["tls"]["keyFile"]).parent),
-        said["stateDir"],
-    } <= mounts
-    for each in container["env"]:
-        source = each["valueFrom"]["secretKeyRef"]
-        assert source["key"] in secrets[source["name"]]
-    assert deployment["spec"]["replicas"] == 2
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-
-
-def test_pod_meets_restricted_pod_security_standard() -> None:
-    [deployment] = of_kind("Deployment")
-    pod = deployment["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 @pytest.mark.parametrize(
