@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
     "page", ["README.md", "docs/tutorials/first-node.md", "docs/how-to/lab.md", "src/aks_flex_node/errors.yaml"]
 )
 def test_disk_space_of_the_lab_is_the_same_everywhere(page: str) -> None:
-    text = " ".join((ROOT / page).read_text().split())
+    text = (ROOT / page).read_text().partition("## Virtual machines")[0]  # they need more, which is said there
+    text = " ".join(text.split())
 
     assert "5 GB of disk" in text
     assert "11 GB" in text
