@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from aks_flex_lab import dns, network
-from aks_flex_lab.components.control_plane import CLOUD_API_URL
 from aks_flex_lab.components.resource_provider import PROVIDER_AUDIENCE
 from aks_flex_lab.entra.directory import TENANT_ID, EntraPrincipal, new_id
 from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
 from aks_flex_lab.images.builder import TaggedImage
-from aks_flex_lab.images.registry import push_images
-from aks_flex_lab.pki import kubeconfig_text
 from aks_flex_lab.processes import run, spawn
-from aks_flex_lab.supervisor import NamespaceConnection, client_tls_context
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.connections import Server
@@ -40,8 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_lab.images.builder import OciImage
-    from aks_flex_lab.kernel.namespaces import NetworkNamespace
     from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.processes import ProcessHandle
 
 MANIFESTS = HOME / "packaging" / "kubernetes"
@@ -51,7 +47,6 @@ REPOSITORY = "flex/aks-flex-rp"
 NAME = f"flex.{network.DOMAIN}"
 DATABASE_NAME = f"postgres.{network.DOMAIN}"
 DATABASE_ADDRESS = f"{network.CLOUD}.90"
-CLIENTS = "clients"  # the site from which the simulated nodes call
 HOLD_SECONDS = 20
 
 
@@ -69,6 +64,15 @@ class Deployment:
     def pods(self) -> list[dict[str, Any]]:
         found = self.lab.cluster.get("pods", "-n", NAMESPACE, "-l", SELECTOR)
         return list(found["items"]) if found else []
+
+    def places(self) -> set[str]:
+        """Returns the nodes on which replicas run."""
+        return {pod["spec"]["nodeName"] for pod in self.pods()}
+
+    def database_sessions(self) -> list[str]:
+        """Returns the version of TLS of each session that the replicas have at PostgreSQL."""
+        sessions = "pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL"
+        return self.database.query(f"SELECT coalesce(version, 'none') FROM {sessions}").split()  # noqa: S608
 
     def apply(self, image: OciImage, operator: EntraPrincipal) -> None:
         """Does what the documentation says: an overlay with image and configuration, the Secrets, and `apply -k`."""
@@ -149,7 +153,8 @@ def deployed_provider(
 ) -> Iterator[tuple[Deployment, FleetTask]]:
     """Yields the running provider, with this many nodes in its database, and the task of their simulation."""
     operator = EntraPrincipal("servicePrincipal", "operator", new_id(), client_id=new_id())
-    push(lab, image)
+    lab.services.push([TaggedImage(REPOSITORY, "test", image)])
+    issuer = TokenIssuer(lab.azure.directory, SigningKeys(lab.azure.state), network.LOGIN_URL)
     with lab_database(lab) as database:
         facts = replace(FACTS, tenant_id=TENANT_ID)
         asyncio.run(
@@ -161,64 +166,18 @@ def deployed_provider(
         try:
             deployment.apply(image, operator)
             deployment.wait_available()
-            connect_pods(lab, deployment)
-            tokens = [node_token(lab, number) for number in range(nodes)]
-            yield deployment, FleetTask(deployment.server, tokens, token_of(lab, operator), HOLD_SECONDS)
+            operator_token = issuer.access_token(operator, PROVIDER_AUDIENCE)
+            yield deployment, FleetTask(deployment.server, node_tokens(issuer, nodes), operator_token, HOLD_SECONDS)
         finally:
             lab.cluster.run("delete", "namespace", NAMESPACE, "--ignore-not-found", check=False, timeout=180)
 
 
-def push(lab: Lab, image: OciImage) -> None:
-    trust = client_tls_context(lab.authority.certificate)
-    push_images(
-        lambda: NamespaceConnection(lab.network.cloud, network.REGISTRY, 443, f"registry.{network.DOMAIN}", trust),
-        [TaggedImage(REPOSITORY, "test", image)],
-    )
-
-
-def token_of(lab: Lab, principal: EntraPrincipal) -> str:
-    keys = SigningKeys(lab.azure.state)
-    return TokenIssuer(lab.azure.directory, keys, network.LOGIN_URL).access_token(principal, PROVIDER_AUDIENCE)
-
-
-def node_token(lab: Lab, number: int) -> str:
-    object_id = principal_of(number)
-    return token_of(lab, EntraPrincipal("managedIdentity", f"n{number}", object_id, client_id=object_id))
-
-
-def connect_pods(lab: Lab, deployment: Deployment) -> None:
-    """Routes the pods of each node through its machine, as a cloud's network does."""
-    for machine in lab.inventory.all():
-        node = lab.cluster.get("node", machine.name)
-        if node and (pods := node["spec"].get("podCIDR")):
-            site = lab.network.site(machine.record.site)
-            lab.network.site_namespace(site).ip(f"route replace {pods} via {machine.record.address}")
-            lab.network.wan.ip(f"route replace {pods} via {site.uplink}")
-    until(
-        lambda: len([pod for pod in deployment.pods() if pod["status"].get("podIP")]) >= 2, "two pods have addresses"
-    )
-
-
-@contextmanager
-def service_clients(lab: Lab, directory: Path, node: str) -> Iterator[NetworkNamespace]:
-    """Yields a network from which Services are reached, by the real kube-proxy. `node` is any node of the cluster."""
-    clients = lab.network.site_namespace(lab.network.site(CLIENTS))
-    config = directory / "kube-proxy.kubeconfig"
-    config.write_text(kubeconfig_text(CLOUD_API_URL, lab.authority, lab.control_plane.admin()))
-    unchanged = ("max-per-core", "min", "tcp-timeout-established", "tcp-timeout-close-wait")
-    words = (
-        str(lab.toolbox.path("kubernetes", "kube-proxy")),
-        f"--kubeconfig={config}",
-        f"--hostname-override={node}",
-        "--proxy-mode=iptables",
-        "--iptables-localhost-nodeports=false",
-        *(f"--conntrack-{name}=0" for name in unchanged),  # settings of the whole kernel
-    )
-    process = spawn(clients.command(*words), log=directory / "kube-proxy.log")
-    try:
-        yield clients
-    finally:
-        process.stop()
+def node_tokens(issuer: TokenIssuer, nodes: int) -> list[str]:
+    principals = [
+        EntraPrincipal("managedIdentity", f"n{number}", principal_of(number), client_id=principal_of(number))
+        for number in range(nodes)
+    ]
+    return [issuer.access_token(principal, PROVIDER_AUDIENCE) for principal in principals]
 
 
 @dataclass
@@ -236,7 +195,7 @@ class RunningFleet:
 
 
 @contextmanager
-def polling_fleet(clients: NetworkNamespace, directory: Path, task: FleetTask) -> Iterator[RunningFleet]:
+def polling_fleet(clients: NodeNetwork, directory: Path, task: FleetTask) -> Iterator[RunningFleet]:
     written, result, log = (directory / name for name in ("fleet.json", "fleet-result.json", "fleet.log"))
     written.write_text(json.dumps(asdict(task)))
     words = (sys.executable, "-m", "tests.polling_fleet", str(written), str(result))
@@ -247,6 +206,15 @@ def polling_fleet(clients: NetworkNamespace, directory: Path, task: FleetTask) -
         process.stop()
 
 
-def open_connections(clients: NetworkNamespace, address: str) -> int:
-    """Returns the number of connections of the simulated nodes to the Service."""
-    return len(run(*clients.command("ss", "-Htn", "state", "established", "dst", address)).out.splitlines())
+@dataclass(frozen=True)
+class NodeNetwork:
+    """The network of a node, where kube-proxy forwards connections to the address of a Service."""
+
+    machine: EdgeMachine
+
+    def command(self, *argv: str) -> tuple[str, ...]:
+        return ("nsenter", f"--net=/proc/{self.machine.main_pid()}/ns/net", "--", *argv)
+
+    def connections(self, address: str) -> int:
+        """Returns the number of open connections to an address."""
+        return len(run(*self.command("ss", "-Htn", "state", "established", "dst", address)).out.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -13,12 +14,11 @@ from rp_image.debian_packages import host_archive
 from rp_image.image import ImageInputs, build_image, image_cache
 
 from aks_flex_lab.tools.recipes import machine_arch
-from tests.agents import flex, prepare
-from tests.provider_deployment import deployed_provider, open_connections, polling_fleet, service_clients
+from tests.provider_deployment import NodeNetwork, deployed_provider, polling_fleet
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from aks_flex_lab.images.builder import OciImage
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tests.polling_fleet import FleetResult
     from tests.provider_deployment import Deployment
 
-NODES = 1000
+OUTAGE_SECONDS = 5.0  # of PostgreSQL; requests wait twice as long
+REFUSED = "would violate the pod's disruption budget"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,6 @@ class Phases:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        print(f"{name} …", flush=True)
         began = time.time()
         self.begun.append((began, name))
         yield
@@ -59,43 +59,50 @@ class Phases:
             f"{phase}: {count} {kind} {'LOST' if lost else 'repeated'}"
             for (phase, kind, lost), count in found.items()
         ]
-        told = {each.why for each in result.failures}
-        return "\n".join([*lines, *sorted(told)[:20]])
+        reasons = sorted({each.why for each in result.failures})
+        slowest = {kind: round(seconds, 1) for kind, seconds in result.slowest.items()}
+        figures = f"{result.polls} polls, {result.writes} writes, {result.connections} connections, slowest {slowest}"
+        return "\n".join([figures, *lines, *reasons[:20]])
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_nodes_do_not_notice_restart_drain_and_database_restart(
-    lab: Lab, add_machine: Callable[..., EdgeMachine], tmp_path: Path, image: OciImage
+    lab: Lab, nodes: list[EdgeMachine], tmp_path: Path, image: OciImage, count: int
 ) -> None:
-    machines = [add_machine(f"host-{number}") for number in (1, 2)]
-    for machine in machines:
-        prepare(lab, machine)
-        flex(machine, "bootstrap")
-    phases = Phases()
+    clients, phases = NodeNetwork(nodes[0]), Phases()
     with (
-        deployed_provider(lab, tmp_path, image, NODES) as (deployment, task),
-        service_clients(lab, tmp_path, machines[0].name) as clients,
+        deployed_provider(lab, tmp_path, image, count) as (deployment, task),
         polling_fleet(clients, tmp_path, task) as fleet,
     ):
         with phases.step("connect"):
-            until(lambda: open_connections(clients, task.server.host) >= NODES, "all nodes poll", 300)
+            until(lambda: clients.connections(task.server.host) >= count, "all nodes poll", 300)
+        assert deployment.places() == {machine.name for machine in nodes}
+        assert set(deployment.database_sessions()) == {"TLSv1.3"}
         with phases.step("rolling restart"):
             restart(deployment)
-        with phases.step("drain"):
-            drain(lab, deployment)
-        with phases.step("restart of PostgreSQL"):
+        assert deployment.places() == {machine.name for machine in nodes}
+        first, second = (machine.name for machine in nodes)
+        with phases.step("drain of one node"):
+            drain(lab, deployment, first)
+        with phases.step("drain of the node with both replicas"):
+            assert REFUSED in drain(lab, deployment, second)
+        with phases.step("outage of PostgreSQL"):
             deployment.database.stop()
+            time.sleep(OUTAGE_SECONDS)
             deployment.database.start()
-            time.sleep(30)
+            time.sleep(20)
+        with phases.step("crash of PostgreSQL"):
+            deployment.database.stop(signal.SIGQUIT)
+            deployment.database.start()
+            time.sleep(20)
         with phases.step("last polls"):
             result = fleet.end()
     report = phases.report(result)
-    print(
-        f"{result.polls} polls, {result.writes} writes, {result.connections} connections, {result.slowest}\n{report}"
-    )
+    print(report)
     assert not [each for each in result.failures if each.lost], report
     assert not result.missing
     assert not result.unseen
-    assert result.polls > NODES
+    assert result.polls > count
     assert result.writes > 100
 
 
@@ -106,9 +113,10 @@ def restart(deployment: Deployment) -> None:
     until(lambda: not before & {pod["metadata"]["name"] for pod in deployment.pods()}, "the old pods are gone")
 
 
-def drain(lab: Lab, deployment: Deployment) -> None:
-    node = deployment.pods()[0]["spec"]["nodeName"]
-    lab.cluster.run("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", timeout=300)
+def drain(lab: Lab, deployment: Deployment, node: str) -> str:
+    """Drains a node until both replicas run on the other one; returns what was reported about it."""
+    done = lab.cluster.run("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", timeout=300)
     deployment.wait_available()
-    assert node not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
+    assert node not in deployment.places()
     lab.cluster.run("uncordon", node)
+    return done.err
