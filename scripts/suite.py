@@ -270,7 +270,7 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
             suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
             suite.tests("az-extension", "tests/az_extension"),
-            suite.tests("conformance", "tests/conformance", labs=("test-conformance",)),
+            suite.tests("conformance", CLUSTER_NETWORK, labs=("test-conformance",)),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
@@ -289,8 +289,12 @@ def run_unit(suite: SuiteRun) -> None:
 def run_long(suite: SuiteRun) -> None:
     """Runs the tests that are too long for every change: the sweeps, and all tests marked `long`."""
     suite.run_alone(TOOLS)
+    suite.run_alone(CONFORMANCE_TOOLS)
     suite.run_alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
-    suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
+    # In a lab of its own: the other tests expect no cluster network.
+    suite.run_alone(suite.tests("cluster", CLUSTER_NETWORK, marked="long", labs=("test-conformance",)))
+    others = ("tests", "--ignore=tests/long", f"--ignore={CLUSTER_NETWORK}")
+    suite.run_alone(suite.tests("marked", *others, marked="long", labs=("test", "test-b")))
 
 
 def run_vm(suite: SuiteRun) -> None:
@@ -301,6 +305,7 @@ def run_vm(suite: SuiteRun) -> None:
 
 
 MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
+CLUSTER_NETWORK = "tests/conformance"
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 # Most labs do not need these, so that `tools install` installs them only by name.
 CONFORMANCE_SELECTORS = ("podnet@1.0", "coredns@1.15.0", "kubernetes-e2e@1.36.3")

@@ -100,6 +100,7 @@ class ClusterRegistry:
         self._clusters: dict[str, Cluster] = {}
         self._infos: dict[str, ClusterInfo] = {}  # filled on first use
         self._watches: dict[str, tuple[bytes, ClusterController]] = {}
+        self._failures: dict[str, str] = {}  # why a cluster is not watched, as logged
         self._syncing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -237,6 +238,7 @@ class ClusterRegistry:
                 key for key, (made_of, _) in self._watches.items() if self._connection_of(found.get(key)) != made_of
             ]:
                 await self._watches.pop(key)[1].stop()
+            self._failures = {key: why for key, why in self._failures.items() if key in found}
             for key in found.keys() - self._watches.keys():
                 await self._start_controller(found[key])
 
@@ -258,6 +260,7 @@ class ClusterRegistry:
         return cluster.connection if cluster else b""
 
     async def _start_controller(self, cluster: Cluster) -> None:
+        """Watches a cluster. A failure is retried at every sync, and logged when its reason changes."""
         try:
             opened = connections.from_bytes(
                 self._sealer.open(cluster.connection, connection_seal_context(cluster.key))
@@ -265,6 +268,9 @@ class ClusterRegistry:
             watch = self._watch(cluster, opened)
             await watch.start()
         except FlexError as error:
-            log.error("Cannot watch the cluster %s: %s", cluster.id, error)
+            if self._failures.get(cluster.key) != str(error):
+                log.error("Cannot watch the cluster %s: %s", cluster.id, error)
+            self._failures[cluster.key] = str(error)
             return
+        self._failures.pop(cluster.key, None)
         self._watches[cluster.key] = (cluster.connection, watch)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import flex
+from tests.cis_worker import Outcome, WorkerNode, numbers, run_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
-
-GOOD_CIPHERS = ("AES_128_GCM", "AES_256_GCM", "CHACHA20_POLY1305")
 
 
 @pytest.fixture(scope="module")
@@ -27,60 +25,27 @@ def node(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
     flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")
 
 
-@pytest.fixture(scope="module")
-def running(lab: Lab, node: EdgeMachine) -> dict[str, Any]:
-    """Returns the configuration of the running kubelet."""
-    path = f"/api/v1/nodes/{node.name}/proxy/configz"
-    return dict(json.loads(lab.cluster.run("get", "--raw", path).out)["kubeletconfig"])
+def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: EdgeMachine) -> None:
+    found = run_controls(lab, node)
+
+    assert len(found) == 25
+    assert numbers(found, Outcome.FAIL) == []
+    assert numbers(found, Outcome.NOT_APPLICABLE) == ["4.1.3", "4.1.4", "4.3.1"]
 
 
-@pytest.mark.parametrize(
-    ("path", "mode"),
-    [
-        ("/etc/systemd/system/kubelet.service", "600"),
-        ("/etc/systemd/system/kubelet.service.d/10-kubeadm.conf", "600"),
-        ("/var/lib/kubelet/kubeconfig", "600"),
-        ("/var/lib/kubelet/bootstrap-kubeconfig", "600"),
-        ("/var/lib/kubelet/config.yaml", "600"),
-        ("/etc/kubernetes/certs/ca.crt", "644"),
-    ],
-)
-def test_file_is_owned_by_root_with_restrictive_mode(node: EdgeMachine, path: str, mode: str) -> None:
-    assert node.run("stat", "-c", "%a %U:%G", path).out.strip() == f"{mode} root:root"
+def test_worker_controls_of_cis_find_weakened_files(lab: Lab, node: EdgeMachine) -> None:
+    weakened = {"/var/lib/kubelet/kubeconfig": "4.1.5", "/var/lib/kubelet/config.yaml": "4.1.9"}
+    for path in weakened:
+        node.run("chmod", "0640", path)
+    node.run("chown", "nobody", "/etc/kubernetes/certs/ca.crt")
+
+    assert numbers(run_controls(lab, node), Outcome.FAIL) == ["4.1.5", "4.1.8", "4.1.9"]
+    flex(node, "bootstrap")
+    assert numbers(run_controls(lab, node), Outcome.FAIL) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("authentication.anonymous.enabled", False),
-        ("authentication.webhook.enabled", True),
-        ("authentication.x509.clientCAFile", "/etc/kubernetes/certs/ca.crt"),
-        ("authorization.mode", "Webhook"),
-        ("makeIPTablesUtilChains", True),
-        ("protectKernelDefaults", True),
-        ("rotateCertificates", True),
-        ("seccompDefault", True),
-    ],
-)
-def test_kubelet_setting_matches_cis_benchmark(running: dict[str, Any], key: str, value: object) -> None:
-    found: Any = running
-    for part in key.split("."):
-        found = found.get(part)
-    assert found == value
-
-
-def test_kubelet_limits_are_set(running: dict[str, Any]) -> None:
-    assert running.get("readOnlyPort", 0) == 0
-    assert running["streamingConnectionIdleTimeout"] not in {"0s", "0"}
-    assert running["eventRecordQPS"] >= 0
-    assert running["podPidsLimit"] > 0
-
-
-def test_kubelet_tls_ciphers_are_restricted(running: dict[str, Any]) -> None:
-    assert running["tlsCipherSuites"]
-    for cipher in running["tlsCipherSuites"]:
-        assert cipher.startswith("TLS_ECDHE_")
-        assert any(good in cipher for good in GOOD_CIPHERS)
+def test_kubelet_protects_kernel_defaults(lab: Lab, node: EdgeMachine) -> None:
+    assert WorkerNode(lab, node).setting("protectKernelDefaults") is True
 
 
 def test_kubelet_serves_tls_and_its_key_is_private(node: EdgeMachine) -> None:
@@ -93,8 +58,3 @@ def test_kubelet_rejects_anonymous_requests(node: EdgeMachine) -> None:
     words = ("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}")
     assert node.run(*words, "https://127.0.0.1:10250/pods").out == "401"
     assert node.run(*words, "http://127.0.0.1:10255/pods", check=False).out == "000"
-
-
-def test_kubelet_runs_without_hostname_override(node: EdgeMachine) -> None:
-    pid = node.run("systemctl", "show", "kubelet", "-p", "MainPID", "--value").out.strip()
-    assert "--hostname-override" not in node.run("cat", f"/proc/{pid}/cmdline").out

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
+from aks_flex_node.host.host import EntryKind
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 CAP_SYS_RESOURCE = 24
 MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")  # in the order of the kubelet
-RESOLVED = "/run/systemd/resolve/resolv.conf"
+RESOLV_CONF = "/etc/resolv.conf"
+RESOLVED = "/run/systemd/resolve/resolv.conf"  # the DNS servers that systemd-resolved uses
+RESOLVED_LINKS = (RESOLVED, "/run/systemd/resolve/stub-resolv.conf")
 PROGRAM = "aks-flex-node"
 PROGRAM_PATHS = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
 UNIT_FILE = f"/etc/systemd/system/{PROGRAM}.service"  # of the daemon
@@ -45,7 +48,7 @@ class Machine:
     systemd: bool = True  # systemd is the init system
     systemd_version: int = 0  # 0 when unknown
     can_raise_limits: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
-    resolv_conf: str = "/etc/resolv.conf"
+    resolv_conf: str = RESOLV_CONF
     address: str = ""  # source address towards the API server
     pod_cidr: str = ""  # assigned by the cluster; empty before that
     fstab: bytes = b""
@@ -77,7 +80,7 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
             _text(host, "/proc/1/status")
         ),  # of PID 1: this process may have fewer capabilities
         systemd_version=systemd_version(host),
-        resolv_conf=RESOLVED if host.stat(RESOLVED) else "/etc/resolv.conf",
+        resolv_conf=pod_resolv_conf(host),
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
         pod_cidr=pod_cidr,
         fstab=host.read("/etc/fstab") or b"",
@@ -130,6 +133,32 @@ def os_release(text: str) -> dict[str, str]:
     return {found[1]: found[2].strip("\"'") for found in re.finditer(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
+def pod_resolv_conf(host: Host) -> str:
+    """Returns the file with the DNS servers of the host, which the kubelet gives to pods.
+
+    A pod cannot reach a server on the host's loopback addresses, such as the stub of systemd-resolved. Its own file
+    is used only then: it can exist although an administrator has written other servers into /etc/resolv.conf.
+    """
+    entry = host.stat(RESOLV_CONF)
+    if entry and entry.kind is EntryKind.LINK and f"/{entry.target.lstrip('./')}" in RESOLVED_LINKS:
+        return RESOLVED  # also in an image, where the file does not exist
+    servers = name_servers(_text(host, RESOLV_CONF))
+    unreachable = not servers or any(map(is_loopback, servers))
+    return RESOLVED if unreachable and host.stat(RESOLVED) else RESOLV_CONF
+
+
+def name_servers(text: str) -> list[str]:
+    """Parses the addresses of the DNS servers from a resolv.conf file."""
+    return re.findall(r"^nameserver[ \t]+(\S+)", text, re.MULTILINE)
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 def can_raise_limits(status: str) -> bool:
     found = re.search(r"^CapBnd:\s*([0-9a-f]+)", status, re.MULTILINE)
     return found is None or bool(int(found[1], 16) >> CAP_SYS_RESOURCE & 1)
@@ -160,4 +189,4 @@ def source_address(text: str) -> str:
         return ""
     found = str(routes[0].get("prefsrc", "")) if routes else ""
     # A loopback address is not reachable from the cluster, and the kubelet rejects it.
-    return "" if found and ipaddress.ip_address(found).is_loopback else found
+    return "" if is_loopback(found) else found

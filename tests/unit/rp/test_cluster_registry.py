@@ -10,10 +10,12 @@ import pytest
 
 from aks_flex_node.azure.arm import arm_unreachable_error
 from aks_flex_node.errors import ClusterError
+from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.connections import to_bytes
 from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.crypto.encryption import Sealer
 from aks_flex_rp.store.model import Cluster
@@ -106,3 +108,29 @@ async def test_token_creation_error_is_retriable_depending_on_status(
 async def test_failed_token_revocation_when_azure_is_down_is_not_an_error(tmp_path: Path) -> None:
     async with connected(FakeApi().client(NoAzure()), tmp_path) as clusters:
         assert not await clusters.revoke(KEY, "abcdef")
+
+
+def logged_clusters(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    return [text.split()[4].rstrip(":") for text in found if text.startswith("Cannot watch the cluster")]
+
+
+@in_loop
+async def test_cluster_that_cannot_be_watched_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, lost = SqliteStore(tmp_path / "rp.db", record_authenticator()), Sealer([b"x" * 32], "a lost key")
+    await store.start()
+    ids = [ClusterId("12345678-1234-1234-1234-123456789abc", "edge", f"plant-{number}") for number in range(3)]
+    facts = ClusterFacts("1.34.4", "https://api", "", "10.0.0.10").to_document()
+    client, present = FakeApi().client(), Sealer([b"k" * 32], "a test")
+    clusters = ClusterRegistry(store, present, lambda _c, _d: UnwatchedController(client), lambda _: None)
+    await clusters.start()
+    for each in ids:  # the request for an unknown cluster reads the store, and tries all clusters again
+        sealed = lost.seal(to_bytes(DIRECT), connection_seal_context(each.key))
+        await store.put_cluster(Cluster(each.key, str(each), facts, sealed), None)
+        await clusters.find(each.key)
+    await clusters.stop()
+    await store.stop()
+
+    assert logged_clusters(caplog) == [*map(str, ids)]

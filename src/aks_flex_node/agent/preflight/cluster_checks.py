@@ -10,6 +10,7 @@ from aks_flex_node.agent.aks_pool.pool_ids import new_token_hint
 from aks_flex_node.agent.cluster.diagnosis import NEW_TOKEN_HINT
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.http.download_options import parse_ip_address
+from aks_flex_node.agent.machine import is_loopback, name_servers
 from aks_flex_node.agent.preflight import artifact_checks
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
 from aks_flex_node.agent.preflight.interfaces import (
@@ -63,8 +64,21 @@ def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
             yield _unknown(name, failure.reason)
         except CallTimeout:
             yield _unknown(name, f"the DNS name {name} cannot be resolved: no DNS server responded in time")
+    yield from _unreachable_servers(context)
     if len(found) == len(names):
         yield ok(", ".join(found) or "no names to resolve")
+
+
+def _unreachable_servers(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Warns about a DNS server of this machine that only the machine itself reaches, such as dnsmasq."""
+    path = context.machine.resolv_conf
+    servers = name_servers(context.text(path))
+    if servers and all(map(is_loopback, servers)):
+        yield warning(
+            f"{path} names only DNS servers that pods cannot reach: {', '.join(servers)}. DNS would fail in the pods "
+            "of cluster DNS, and in those with dnsPolicy Default.",
+            f"Write the servers to which they forward into {path}, or use systemd-resolved.",
+        )
 
 
 def _unknown(name: str, reason: str) -> CheckFinding:

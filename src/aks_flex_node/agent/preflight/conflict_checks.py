@@ -37,10 +37,10 @@ def _packaged(name: str, units: str, processes: str, packages: str) -> Conflicti
     )
 
 
-def _snap(name: str, unit: str, processes: str, snap: str) -> ConflictingService:
-    return ConflictingService(
-        name, (unit,), tuple(processes.split()), f"sudo snap stop --disable {snap}", f"sudo snap remove {snap}"
-    )
+def _snap(name: str, snap: str, services: str, processes: str = "") -> ConflictingService:
+    units = tuple(f"snap.{snap}.{service}.service" for service in services.split())
+    stop, remove = f"sudo snap stop --disable {snap}", f"sudo snap remove {snap}"
+    return ConflictingService(name, units, tuple(processes.split()), stop, remove)
 
 
 def _scripted(name: str, units: str, script: str) -> ConflictingService:
@@ -59,9 +59,10 @@ CONFLICTING_SERVICES = (
     _scripted("k3s", "k3s.service k3s-agent.service", "k3s-uninstall.sh"),
     _scripted("rke2", "rke2-server.service rke2-agent.service", "rke2-uninstall.sh"),
     _scripted("k0s", "k0sworker.service k0scontroller.service", "k0s reset"),
-    _snap("MicroK8s", "snap.microk8s.daemon-kubelite.service", "kubelite", "microk8s"),
-    _snap("the kubelet snap", "snap.kubelet.daemon.service", "", "kubelet"),
-    _snap("the Docker snap", "snap.docker.dockerd.service", "", "docker"),
+    _snap("MicroK8s", "microk8s", "daemon-kubelite daemon-containerd", "kubelite"),
+    _snap("Canonical Kubernetes", "k8s", "kubelet containerd"),
+    _snap("the kubelet snap", "kubelet", "daemon"),
+    _snap("the Docker snap", "docker", "dockerd"),
 )
 PODMAN_PATHS = ("/usr/bin/podman", "/usr/local/bin/podman")
 
@@ -124,22 +125,32 @@ def _by_process(running: dict[str, int], service: ConflictingService) -> CheckFi
 
 
 def foreign_processes(context: PreflightContext) -> dict[str, int]:
-    """Returns processes with these names that the agent's services did not start, by name."""
+    """Returns processes with these names that neither the agent's services nor a service below started, by name.
+
+    A service is found by its unit, whose finding says how to stop it.
+    """
     names = {name for service in CONFLICTING_SERVICES for name in service.processes}
     ours = {context.host.unit(name).pid for name in context.owned_services}
     found: dict[str, int] = {}
     for pid in filter(str.isdigit, context.names("/proc")):
         name = context.text(f"/proc/{pid}/comm").strip()
-        if name in names and int(pid) not in ours and not _is_own_process(context, pid):
+        if name not in names or int(pid) in ours:
+            continue
+        group = context.text(f"/proc/{pid}/cgroup")
+        if not _is_own_group(context, group) and not _is_found_by_unit(context, group):
             found.setdefault(name, int(pid))
     return found
 
 
-def _is_own_process(context: PreflightContext, pid: str) -> bool:
-    """Returns whether a process belongs to a service of the agent or to a pod of the node."""
-    group = context.text(f"/proc/{pid}/cgroup")
+def _is_own_group(context: PreflightContext, group: str) -> bool:
+    """Returns whether a control group belongs to a service of the agent or to a pod of the node."""
     is_service = any(f"/{name}" in group for name in context.owned_services)
     return is_service or (context.joined and "kubepods" in group)
+
+
+def _is_found_by_unit(context: PreflightContext, group: str) -> bool:
+    units = (unit for service in CONFLICTING_SERVICES for unit in service.units)
+    return any(f"/{unit}" in group and context.host.unit(unit).exists for unit in units)
 
 
 CREDENTIALS = ("kubelet.conf", "bootstrap-kubelet.conf", "admin.conf", "super-admin.conf")
