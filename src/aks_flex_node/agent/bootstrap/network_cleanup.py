@@ -39,8 +39,9 @@ PROXY_SETTINGS = {
     "net.netfilter.nf_conntrack_tcp_timeout_established": "86400",
     "net.netfilter.nf_conntrack_tcp_timeout_close_wait": "3600",
 }
-LOCK = "/run/xtables.lock"  # the kubelet creates it for kube-proxy
+LOCK = "/run/xtables.lock"  # of iptables; the kubelet creates it for kube-proxy
 NODES_BITS = 8  # routes to the pods of other nodes are to networks that differ from this node's in these bits only
+ROUTES = 500  # of a machine with more, a router, none is recorded, and none removed
 OWN_NAMES = frozenset((NETWORK, *PLUGINS))  # the component removes them, and restores what was there
 
 Found = dict[str, list[str]]
@@ -52,12 +53,13 @@ def existing_names(host: Host, config: NodeConfig) -> Found:
         return {}
     chains = {family: sorted(set(_chains(host.query(f"{family}-save").out))) for family in FAMILIES}
     settings = {key: host.read(sysctl_path(key)) for key in PROXY_SETTINGS}
+    routes = [str(route["dst"]) for family in IP for route in _routes(host, family)]
     return {
         **{family: names for family, names in chains.items() if names},
         "links": _links(host),
-        "routes": [route["dst"] for family in IP for route in _routes(host, family)],
+        **({"routes": routes} if len(routes) <= ROUTES else {}),
         "nftables": _proxy_tables(host),
-        "files": [path for path in _network_files(host, config) if host.stat(path)],
+        "files": [path for path in (*_network_files(host, config), LOCK) if host.stat(path)],
         "settings": [f"{key}={value.decode().strip()}" for key, value in settings.items() if value is not None],
     }
 
@@ -69,16 +71,21 @@ def network_removal(
     for name in _links(host):
         if name != BRIDGE and "links" in found and name not in found["links"]:
             yield link_removal(name)
-    for family in FAMILIES:
-        if script := chain_removal_script(host.query(f"{family}-save").out, found.get(family, ())):
+    saved = {family: host.query(f"{family}-save").out for family in FAMILIES}
+    scripts = {family: chain_removal_script(saved[family], found.get(family, ())) for family in FAMILIES}
+    for family, script in scripts.items():
+        if script:
             yield Run((f"{family}-restore", "--noflush"), f"remove pod chains from {family}", script.encode())
-    if "routes" not in found:
-        return  # an earlier agent did not record them
+    if "files" not in found:
+        return  # an earlier agent did not record what exists
+    if any(scripts.values()) and LOCK not in found["files"]:
+        yield Remove(LOCK)  # not without chains: any other program may create it again at any time
     for table in _proxy_tables(host):
-        if table not in found["nftables"]:
+        if table not in found.get("nftables", ()):
             yield Run(("nft", "delete", "table", *table.split()), f"remove table {table} from nftables")
-    yield from _route_removal(host, found["routes"], pod_cidr)
-    yield from _setting_removal(host, dict(one.split("=", 1) for one in found["settings"]))
+    if "routes" in found:
+        yield from _route_removal(host, found["routes"], pod_cidr)
+    yield from _setting_removal(host, found.get("settings", ()))
     yield from _file_removal(host, config, found["files"])
 
 
@@ -130,20 +137,17 @@ def _is_of_a_node(destination: str, own: ipaddress.IPv4Network | ipaddress.IPv6N
     return network.version == own.version and network.prefixlen == own.prefixlen and network.subnet_of(around)  # type: ignore[arg-type]
 
 
-def _setting_removal(host: Host, found: Mapping[str, str]) -> Iterator[Action]:
-    for key, value in PROXY_SETTINGS.items():
-        present = (host.read(sysctl_path(key)) or b"").decode().strip()
-        if present == value and found.get(key, value) != value:
-            yield SetSysctl(key, found[key])
+def _setting_removal(host: Host, found: Sequence[str]) -> Iterator[Action]:
+    for key, _, before in (one.partition("=") for one in found):
+        present = (host.read(sysctl_path(key)) or b"").decode().strip() if key in PROXY_SETTINGS else ""
+        if before and present != before and present == PROXY_SETTINGS.get(key):
+            yield SetSysctl(key, before)
 
 
 def _network_files(host: Host, config: NodeConfig) -> list[str]:
-    """Returns the CNI configurations and programs that are not the agent's, and the lock of iptables."""
+    """Returns the CNI configurations and programs that are not the agent's."""
     folders = (config.paths.cni.conf_dir, config.paths.cni.bin_dir)
-    return [
-        *(f"{folder}/{name}" for folder in folders for name in host.list_dir(folder) if name not in OWN_NAMES),
-        LOCK,
-    ]
+    return [f"{folder}/{name}" for folder in folders for name in host.list_dir(folder) if name not in OWN_NAMES]
 
 
 def _file_removal(host: Host, config: NodeConfig, found: Sequence[str]) -> Iterator[Action]:

@@ -98,12 +98,17 @@ OF_ADMINISTRATOR = [
 
 
 def machine_with(
-    *routes: dict[str, str], files: dict[str, str] | None = None, links: tuple[str, ...] = ("eth0",), tables: str = ""
+    *routes: dict[str, str],
+    files: dict[str, str] | None = None,
+    links: tuple[str, ...] = ("eth0",),
+    tables: str = "",
+    saved: str = "",
 ) -> RecordedHost:
     answers = {
         ("ip", "-j", "route", "show"): CommandResult(0, json.dumps(routes)),
         ("ip", "-j", "link", "show"): CommandResult(0, json.dumps([{"ifname": name} for name in links])),
         ("nft", "list", "tables"): CommandResult(0, tables),
+        ("iptables-save",): CommandResult(0, saved),
         ("dpkg-query", "--search", PODMAN): CommandResult(0, f"podman: {PODMAN}"),
     }
     return RecordedHost({LOCALNET: "0\n", CLOSE_WAIT: "60\n", **(files or {})}, answers)
@@ -145,7 +150,6 @@ def test_files_that_a_network_plugin_installed_are_removed() -> None:
             "/etc/cni/net.d/99-aks-flex-node.conflist": "the component removes it",
             "/opt/cni/bin/calico": "a program",
             "/opt/cni/bin/bridge": "the component removes it",
-            "/run/xtables.lock": "",
         }
     )
     assert removal(host, before()) == [
@@ -153,8 +157,15 @@ def test_files_that_a_network_plugin_installed_are_removed() -> None:
         Remove("/etc/cni/net.d/calico-kubeconfig"),
         RemoveTree("/etc/cni/net.d/multus.d"),
         Remove("/opt/cni/bin/calico"),
-        Remove("/run/xtables.lock"),
     ]
+
+
+@pytest.mark.parametrize(("saved", "locked", "removed"), [(SAVED, False, 1), (SAVED, True, 0), ("", False, 0)])
+def test_lock_of_iptables_is_removed_with_the_chains(saved: str, *, locked: bool, removed: int) -> None:
+    files = {"/run/xtables.lock": ""}
+    found = before(files=files if locked else {})
+    actions = removal(machine_with(files=files, saved=saved), found)
+    assert actions.count(Remove("/run/xtables.lock")) == removed
 
 
 def test_network_file_of_a_package_is_kept() -> None:
@@ -167,6 +178,13 @@ def test_only_routes_to_pods_of_other_nodes_are_removed() -> None:
         ("ip", "route", "delete", "198.19.0.0/24", "via", "198.18.10.10"),
         ("ip", "route", "delete", "198.19.1.0/24", "via", "198.18.10.11"),
     ]
+
+
+def test_routes_of_a_router_are_neither_recorded_nor_removed() -> None:
+    many = [{"dst": f"10.{n // 250}.{n % 250}.0/24", "gateway": "198.18.10.1"} for n in range(501)]
+    found = network_cleanup.existing_names(machine_with(*many), config_of())
+    assert "routes" not in found
+    assert removal(machine_with(*many, *OF_NODES), found) == []
 
 
 @pytest.mark.parametrize("pod_cidr", ["", "fd00:10::/64"])
