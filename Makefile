@@ -39,8 +39,8 @@ test-vm: ## run all tests in virtual machines (CUTS=30 random power losses)
 	@scripts/setup --tests
 	@.venv/bin/python -m scripts.suite vm $(or $(CUTS),30)
 
-conformance: setup ## run Kubernetes' conformance tests on two nodes (FOCUS=text, PROCESSES=8, KEEP=1)
-	@.venv/bin/python -m tests.conformance $(if $(FOCUS),--focus '$(FOCUS)') $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(KEEP),--keep)
+conformance: setup ## run Kubernetes' conformance tests on two nodes (FOCUS=text, PROCESSES=6, KEEP=1, LAB=name)
+	@.venv/bin/python -m tests.conformance $(if $(FOCUS),--focus '$(FOCUS)') $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(KEEP),--keep) $(if $(LAB),--lab $(LAB))
 
 lint: setup ## check formatting, lint rules, types, import layers and secrets
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py

@@ -46,7 +46,10 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 AGNHOST_PACKAGES = ("bash", "bind9-dnsutils", "curl", "iproute2", "libc-bin", "netcat-openbsd")
 NGINX_PACKAGES = ("nginx-light", "libc-bin")
-ETCD_PACKAGES = ("etcd-server",)
+ETCD_VERSION = "3.6.8"
+ETCD_TOOL = f"etcd@{ETCD_VERSION}"
+# The shell of busybox drops variables with names such as data-1, and prefers its own commands to those in the path.
+SHELL_PACKAGE, SHELL = "bash-static", "usr/bin/bash-static"
 PASSWD = """\
 root:x:0:0:root:/root:/bin/sh
 www-data:x:33:33:www-data:/var/www:/bin/false
@@ -60,6 +63,7 @@ user-defined-in-image:x:1000:
 group-defined-in-image:x:50000:user-defined-in-image
 nogroup:x:65534:
 """
+OS_RELEASE = b'NAME="Lab image, in place of one based on Alpine Linux"\n'  # a test reads it in a volume
 NGINX_CONF = """\
 worker_processes 1;
 pid /run/nginx.pid;
@@ -82,8 +86,8 @@ class TestImages:
 
     toolbox: Toolbox
 
-    def named(self, names: Iterable[str] = ()) -> Iterator[TaggedImage]:
-        """Yields the images with these names, or all, under each of their tags."""
+    def named(self, names: Iterable[str]) -> Iterator[TaggedImage]:
+        """Yields the images with these names, under each of their tags."""
         makers = {
             f"{TESTS}/agnhost": self.agnhost,
             f"{TESTS}/busybox": self.busybox,
@@ -97,7 +101,7 @@ class TestImages:
             "etcd": self.etcd,
             "pause": self.pause,
         }
-        for name in names or NAMES:
+        for name in names:
             image = makers[name]()
             yield from (TaggedImage(name, tag, image) for tag in NAMES[name])
 
@@ -126,6 +130,7 @@ class TestImages:
             *self.shell("bin"),
             LayerFile("/agnhost", self.program("agnhost"), 0o755),
             *(LayerFile(f"/{path.name}", path) for path in sorted(folder.iterdir())),
+            LayerFile("/etc/os-release", OS_RELEASE),
         )
 
     def nginx(self) -> OciImage:
@@ -137,11 +142,8 @@ class TestImages:
         )
 
     def etcd(self) -> OciImage:
-        return self.image(
-            ContainerConfig(command=("etcd",)),
-            *package_entries(ETCD_PACKAGES, self.toolbox.cache),
-            LayerLink("/usr/local/bin/etcd", "/usr/bin/etcd"),
-        )
+        program = LayerFile("/usr/local/bin/etcd", self.toolbox.path("etcd", "etcd", ETCD_VERSION), 0o755)
+        return self.image(ContainerConfig(command=("etcd",)), program, LayerDirectory("/tmp", 0o1777))  # noqa: S108
 
     def no_new_privileges(self) -> OciImage:
         """Builds the image whose program has the set-user-ID bit: it prints whom it runs as."""
@@ -165,15 +167,17 @@ class TestImages:
     def dns_tools(self) -> list[LayerEntry]:
         """Returns a shell, `dig`, `curl`, `nc`, `ip` and `ss`; the packages replace commands of busybox."""
         packages = package_entries(AGNHOST_PACKAGES, self.toolbox.cache)
-        # The shell of busybox prefers its own commands to those in the path.
         links = (LayerLink("/usr/bin/sh", "bash"), LayerLink("/usr/bin/nc", "nc.openbsd"))
         return [*self.shell("usr/bin"), *packages, *links]
 
     def shell(self, directory: str) -> list[LayerEntry]:
-        """Returns busybox with all its commands in one directory, as in its own image, and the users of an image."""
+        """Returns a shell and the commands of busybox in one directory, as in its own image, and the users."""
         busybox = self.toolbox.path("busybox", "busybox")
-        commands = {path.rsplit("/", 1)[-1] for path in busybox_applets(busybox)} - {"busybox"}
+        commands = {path.rsplit("/", 1)[-1] for path in busybox_applets(busybox)} - {"busybox", "sh"}
+        entries = package_entries((SHELL_PACKAGE,), self.toolbox.cache)
+        shell = next(entry for entry in entries if isinstance(entry, LayerFile) and entry.path == SHELL)
         return [
+            LayerFile(f"/{directory}/sh", shell.content, 0o755),
             LayerFile(f"/{directory}/busybox", busybox, 0o755),
             *(LayerLink(f"/{directory}/{name}", "busybox") for name in sorted(commands)),
             LayerFile("/etc/passwd", PASSWD.encode()),

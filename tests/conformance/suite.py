@@ -1,76 +1,57 @@
-"""Runs Kubernetes' conformance tests on the nodes of a lab, and reads their results."""
+"""Runs Kubernetes' conformance tests on the nodes of a lab."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
-from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+import signal
+import subprocess
+import time
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as Xml
-
-import yaml
 
 from aks_flex_lab.cluster_network.installer import ClusterNetwork
 from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
-from aks_flex_lab.processes import run_logged
 from tests.agents import flex, prepare
-from tests.conformance.images import TestImages
+from tests.conformance.images import ETCD_TOOL, NAMES, TestImages
+from tests.conformance.result import ConformanceResult, excluded_tests, read_result
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from pathlib import Path
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.progress import ProgressReporter
 
 E2E_TOOL = "kubernetes-e2e@1.36.3"
-CONFORMANCE = "[Conformance]"
-NOT_RUNNABLE = Path(__file__).parent / "not_runnable.yaml"
-FAILED = ("failed", "timedout", "panicked", "interrupted", "aborted")
-
-
-@dataclass(frozen=True)
-class ExcludedTest:
-    """A conformance test that cannot run in the lab."""
-
-    test: str  # a part of its name that no other test has
-    reason: str
-
-
-@dataclass(frozen=True)
-class ConformanceResult:
-    passed: tuple[str, ...]
-    failed: tuple[str, ...]
-    excluded: tuple[ExcludedTest, ...] = ()
-    total: int = 0
-    slowest: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def runnable(self) -> int:
-        return self.total - len(self.excluded)
+REPORT_SECONDS = 60.0
+STOP_SECONDS = 15.0
+FINISHED = "•"  # in ginkgo's log
 
 
 def prepare_cluster(
-    lab: Lab, machines: Iterable[EdgeMachine], progress: ProgressReporter, images: Iterable[str] = ()
+    lab: Lab, machines: Iterable[EdgeMachine], progress: ProgressReporter, images: Collection[str] = tuple(NAMES)
 ) -> None:
     """Installs the cluster network and these images of tests, or all, in a lab, and joins the machines."""
     nodes = list(machines)
     ClusterNetwork(lab).install(progress)
-    lab.toolbox.install((E2E_TOOL,), progress)
-    with progress.step("images of the conformance tests"):
-        lab.services.push(TestImages(lab.toolbox).named(images))
+    push_images(lab, progress, images)
     for machine in nodes:
         with progress.step(f"join {machine.name}"):
             prepare(lab, machine)
-            flex(
-                machine, "agent"
-            )  # with the daemon, which moves pods from the agent's bridge to the plugin's network
+            flex(machine, "agent")  # the daemon moves pods from the agent's bridge to the plugin's network
     until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
     until(lambda: not any(map(bridge, nodes)), "no pod is on the agent's bridge", seconds=180)
     until(lambda: runs_everywhere(lab, len(nodes)), "the cluster network runs on every node", seconds=180)
+
+
+def push_images(lab: Lab, progress: ProgressReporter, images: Collection[str] = tuple(NAMES)) -> None:
+    lab.toolbox.install((E2E_TOOL, *((ETCD_TOOL,) if "etcd" in images else ())), progress)
+    with progress.step("images of the conformance tests"):
+        lab.services.push(TestImages(lab.toolbox).named(images))
 
 
 def runs_everywhere(lab: Lab, nodes: int) -> bool:
@@ -85,17 +66,52 @@ def bridge(machine: EdgeMachine) -> list[str]:
     return [*(link["ifname"] for link in links if link.get("ifname") == "flex0"), *used.out.split()]
 
 
-def excluded_tests(file: Path = NOT_RUNNABLE) -> tuple[ExcludedTest, ...]:
-    return tuple(ExcludedTest(**each) for each in yaml.safe_load(file.read_text()) or ())
-
-
-def run_conformance(lab: Lab, report: Path, processes: int, focus: Sequence[str] = ()) -> ConformanceResult:
+def run_conformance(
+    lab: Lab,
+    report: Path,
+    processes: int,
+    focus: Sequence[str] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> ConformanceResult:
     """Runs the conformance tests whose names contain one of `focus`, or all; those that cannot run are skipped."""
     excluded = excluded_tests()
     report.mkdir(parents=True, exist_ok=True)
+    (report / "junit.xml").unlink(missing_ok=True)
     argv = ginkgo_command(lab, report, processes, pattern(focus), pattern(each.test for each in excluded))
-    run_logged(*lab.network.cloud.command(*argv), log=report / "log")
+    run_ginkgo([str(word) for word in lab.network.cloud.command(*argv)], report / "log", on_progress)
     return read_result(report / "junit.xml", excluded)
+
+
+def run_ginkgo(argv: Sequence[str], log: Path, on_progress: Callable[[str], None]) -> None:
+    """Runs ginkgo, reports its progress every minute, and ends it with this program."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            while process.poll() is None:
+                try:
+                    process.wait(REPORT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    on_progress(progress_of(log.read_text(errors="replace")))
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends ginkgo and the processes of tests, which would go on without it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+
+
+def progress_of(log: str) -> str:
+    """Returns the progress, with the time of day, from ginkgo's log."""
+    failures = re.findall(r"(?m)^\S*• \[FAILED\].*\n(.*)", log)
+    done = f"{time.strftime('%H:%M')} {log.count(FINISHED)} tests finished, {len(failures)} failed"
+    return "\n".join([done, *(f"  {name}" for name in failures[-1:])])
 
 
 def ginkgo_command(lab: Lab, report: Path, processes: int, focus: str, skip: str) -> list[str | Path]:
@@ -124,26 +140,3 @@ def ginkgo_command(lab: Lab, report: Path, processes: int, focus: str, skip: str
 def pattern(parts: Iterable[str]) -> str:
     """Returns a regular expression of Go that finds any of these texts."""
     return "|".join(re.sub(r"([][(){}.*+?^$|\\])", r"\\\1", part) for part in parts)
-
-
-def read_result(report: Path, excluded: Sequence[ExcludedTest] = ()) -> ConformanceResult:
-    """Reads ginkgo's report, which lists also the tests that did not run."""
-    cases = [
-        case
-        for case in Xml.parse(report).getroot().iter("testcase")  # noqa: S314 - ginkgo wrote it just now
-        if CONFORMANCE in case.get("name", "")
-    ]
-    named = {status: tuple(c.get("name", "") for c in cases if c.get("status") == status) for status in STATUSES}
-    for each in excluded:  # an entry that means no test, or several, is wrong
-        assert sum(each.test in case.get("name", "") for case in cases) == 1, each.test
-    seconds = {case.get("name", ""): float(case.get("time", 0)) for case in cases}
-    return ConformanceResult(
-        named["passed"],
-        tuple(name for status in FAILED for name in named[status]),
-        tuple(excluded),
-        len(cases),
-        dict(Counter(seconds).most_common(12)),
-    )
-
-
-STATUSES = ("passed", "skipped", "pending", *FAILED)

@@ -62,6 +62,18 @@ def test_api_server_reaches_pods_of_every_node(lab: Lab, addresses: dict[str, st
     assert PAGE in lab.cluster.run("get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/hostname").out
 
 
+def test_api_server_reads_logs_and_runs_commands_on_every_node(lab: Lab, addresses: dict[str, str]) -> None:
+    for pod, address in addresses.items():
+        assert "Started HTTP server" in lab.cluster.run("logs", pod).out
+        assert address in lab.cluster.run("exec", pod, "--", "ip", "-4", "-oneline", "address", "show", "eth0").out
+
+
+def test_pods_reach_the_api_server_by_its_service(lab: Lab, addresses: dict[str, str]) -> None:
+    ask = ("curl", "-s", "-k", "-m", "5", "https://kubernetes.default.svc.cluster.local/version")
+    for pod in addresses:
+        assert "gitVersion" in lab.cluster.run("exec", pod, "--", *ask).out
+
+
 def test_no_pod_stays_on_the_bridge_of_the_agent(lab: Lab, nodes: list[EdgeMachine]) -> None:
     """The nodes were Ready with the agent's bridge before the network plugin ran, so pods started on it."""
     for machine in nodes:

@@ -23,6 +23,7 @@ FAST = (
     "Projected secret should be consumable from pods in volume with mappings",
     "Networking Granular Checks: Pods should function for intra-pod communication: http",
     "Services should serve a basic endpoint from pods",
+    "AdmissionWebhook [Privileged:ClusterAdmin] should mutate configmap",
     "Security Context when creating containers with AllowPrivilegeEscalation should not allow privilege escalation",
 )
 

@@ -77,7 +77,7 @@ class ControlPlane:
     def etcd(self) -> LabComponent:
         data = self.layout.components / "etcd" / "data"
         argv = (
-            self.toolbox.path("etcd", "etcd"),
+            self.toolbox.path("etcd", "etcd", self.toolbox.on_demand_version("etcd")),
             "--name=lab",
             f"--data-dir={data}",
             f"--listen-client-urls={ETCD_URL}",

@@ -163,6 +163,18 @@ def pause(version: str) -> GoTool:
     )
 
 
+def etcd(version: str) -> GoTool:
+    """Returns an etcd as Kubernetes 1.36 needs it: with that of Debian 12, a watch without a version fails."""
+    return GoTool(
+        "etcd",
+        version,
+        (Command("etcd", "flexlab/etcd", ("--version",)),),
+        BuildRecipe(f"etcd-{version}", megabytes=400),
+        version_text=f"etcd Version: {version}",
+        on_demand=True,
+    )
+
+
 def coredns(version: str) -> GoTool:
     """Returns CoreDNS with the plugins that a cluster uses."""
     return GoTool(
@@ -236,6 +248,7 @@ TOOLS: tuple[GoTool, ...] = (
     kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS), on_demand=True),
     kubernetes("1.33.13", NODE_COMMANDS, on_demand=True),
     podnet("1.0"),
+    etcd("3.6.8"),
     coredns("1.15.0"),
     kubernetes_e2e("1.36.3"),
 )

@@ -73,6 +73,11 @@ class Toolbox:
             return self.debian_path(entry, command)
         return self.folder(tool, version) / command
 
+    def on_demand_version(self, tool: str) -> str | None:
+        """Returns the version of a tool that is used on demand instead of the default version."""
+        versions = dict(selector.split("@", 1) for selector in self.on_demand)
+        return versions.get(tool)
+
     def debian_path(self, tool: DebianTool, command: str) -> Path:
         found = debian_tools.locate(tool, command)
         if found is None:

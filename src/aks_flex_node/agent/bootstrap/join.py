@@ -200,5 +200,5 @@ def initialize(engine: Engine, progress: ProgressReporter) -> None:
     if rebuild_ledger(engine):
         progress.note("ledger missing: rebuilding it from marked files")
     if not engine.ledger.exists:
-        engine.ledger.record_found(pod_cleanup.existing_network_names(engine.host))
+        engine.ledger.record_found(pod_cleanup.existing_names(engine.host, engine.config))
     engine.apply(agent.COMPONENT)

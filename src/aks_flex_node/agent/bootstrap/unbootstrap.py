@@ -170,11 +170,10 @@ class Unbootstrap:
 
     def _pods(self) -> list[Action]:
         """Returns the removal of pod resources; empty on a machine that was never a node."""
-        return (
-            pod_cleanup.pod_removal(self.engine.host, self.engine.config, self.engine.ledger.found, self._services)
-            if self._was_node
-            else []
-        )
+        if not self._was_node:
+            return []
+        engine, cidr = self.engine, self.engine.machine.pod_cidr
+        return pod_cleanup.pod_removal(engine.host, engine.config, engine.ledger.found, self._services, cidr)
 
     def _set_damaged_state_aside(self) -> None:
         own = {paths.state_file(self.engine.config.paths.data_dir), *paths.STATE_FILES}

@@ -3,9 +3,9 @@
 The network uses the pod CIDR that the cluster assigned to this node. Its file sorts last in the directory, and
 containerd uses the first one, so the configuration of the cluster's network plugin takes precedence.
 
-Pods that started before the plugin was there stay on the bridge: other nodes cannot reach them, and the plugin may
-assign their addresses to other pods. They are restarted when the plugin's configuration appears, and the bridge is
-removed.
+Pods that started before the plugin was there stay on the bridge. The plugin does not know them: it may assign their
+addresses to other pods, and its rules do not apply to them. They are restarted when the plugin's configuration
+appears, and the bridge is removed.
 """
 
 from __future__ import annotations

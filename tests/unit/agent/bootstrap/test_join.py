@@ -443,11 +443,13 @@ def test_unbootstrap_keeps_artifacts_on_request() -> None:
 
 def test_unbootstrap_lists_foreign_files_in_its_directories() -> None:
     host = empty_host()
+    host.apply(MakeDirectory("/etc/cni/net.d"))
+    host.apply(WriteFile("/etc/cni/net.d/87-podman.conflist", b"{}"))
     join(host)
-    host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
+    host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))  # of the cluster's network plugin
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
     assert leaving.run() == []
-    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist (not created by aks-flex-node)"]
+    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 87-podman.conflist (not created by aks-flex-node)"]
 
 
 def test_unbootstrap_keeps_lines_added_to_fstab_after_the_join() -> None:

@@ -76,6 +76,7 @@ def test_tools_on_demand_are_selected_only_with_their_version() -> None:
         "kubernetes 1.34.4",
         "kubernetes 1.33.13",
         "podnet 1.0",
+        "etcd 3.6.8",
         "coredns 1.15.0",
         "kubernetes-e2e 1.36.3",
     ]

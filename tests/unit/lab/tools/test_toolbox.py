@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +69,12 @@ def test_tool_state_is_missing_ready_or_damaged(tmp_path: Path) -> None:
     assert box.missing() == ()
     box.path("runc", "runc", "1.4.0").unlink()
     assert [state.state for state in box.missing()] == ["damaged"]
+
+
+def test_tool_on_demand_replaces_the_default_version(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64", on_demand=("etcd@3.6.8", "kubernetes@1.33.13"))
+    assert box.on_demand_version("etcd") == "3.6.8"
+    assert replace(box, on_demand=()).on_demand_version("etcd") is None
 
 
 def test_tool_on_demand_is_not_missing_until_it_is_used(tmp_path: Path) -> None:

@@ -1,0 +1,190 @@
+"""Plans the removal of what the network of pods left: links, routes, chains, CNI files, kernel settings.
+
+kube-proxy and network plugins run as pods, and remove nothing when their node leaves. A configuration that stays
+would take precedence over the network of the next join, and may contain credentials of the cluster. What existed
+before the join is in the ledger and is kept. Of nodes that joined with an earlier agent, it has only the chains.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.components.cni import BRIDGE, NETWORK, PLUGINS
+from aks_flex_node.agent.preflight.conflict_checks import POD_NETWORK_LINKS
+from aks_flex_node.host.actions import Remove, RemoveTree, Run, SetSysctl
+from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+# Chains of the kubelet, kube-proxy and CNI plugins. Other programs use the same prefixes, for example CNI-podman.
+CHAIN = re.compile(
+    r"CNI-(?:[0-9a-f]{24}|FORWARD|ADMIN|HOSTPORT-\S+|DN-\S+|SN-\S+|ISOLATION-\S+)"
+    r"|KUBE-(?:[A-Z]+(?:-[A-Z]+)*|(?:SEP|SVC|SVL|EXT|FW|XLB)-[A-Z0-9]+)"
+)
+FAMILIES = ("iptables", "ip6tables")
+IP = {"ip": ("ip", "-j", "route", "show"), "ip6": ("ip", "-j", "-6", "route", "show")}
+PROXY_TABLE = "kube-proxy"  # of nftables
+# What kube-proxy sets by default, and nothing else changes back.
+PROXY_SETTINGS = {
+    "net.ipv4.conf.all.route_localnet": "1",
+    "net.netfilter.nf_conntrack_tcp_timeout_established": "86400",
+    "net.netfilter.nf_conntrack_tcp_timeout_close_wait": "3600",
+}
+LOCK = "/run/xtables.lock"  # of iptables; the kubelet creates it for kube-proxy
+NODES_BITS = 8  # routes to the pods of other nodes are to networks that differ from this node's in these bits only
+ROUTES = 500  # of a machine with more, a router, none is recorded, and none removed
+OWN_NAMES = frozenset((NETWORK, *PLUGINS))  # the component removes them, and restores what was there
+
+Found = dict[str, list[str]]
+
+
+def existing_names(host: Host, config: NodeConfig) -> Found:
+    """Returns what exists before the join, by kind, so that unbootstrap keeps it."""
+    if not host.live:
+        return {}
+    chains = {family: sorted(set(_chains(host.query(f"{family}-save").out))) for family in FAMILIES}
+    settings = {key: host.read(sysctl_path(key)) for key in PROXY_SETTINGS}
+    routes = [str(route["dst"]) for family in IP for route in _routes(host, family)]
+    return {
+        **{family: names for family, names in chains.items() if names},
+        "links": _links(host),
+        **({"routes": routes} if len(routes) <= ROUTES else {}),
+        "nftables": _proxy_tables(host),
+        "files": [path for path in (*_network_files(host, config), LOCK) if host.stat(path)],
+        "settings": [f"{key}={value.decode().strip()}" for key, value in settings.items() if value is not None],
+    }
+
+
+def network_removal(
+    host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]], pod_cidr: str
+) -> Iterator[Action]:
+    """Removes the chains of pods, and what appeared since the join."""
+    for name in _links(host):
+        if name != BRIDGE and "links" in found and name not in found["links"]:
+            yield link_removal(name)
+    saved = {family: host.query(f"{family}-save").out for family in FAMILIES}
+    scripts = {family: chain_removal_script(saved[family], found.get(family, ())) for family in FAMILIES}
+    for family, script in scripts.items():
+        if script:
+            yield Run((f"{family}-restore", "--noflush"), f"remove pod chains from {family}", script.encode())
+    if "files" not in found:
+        return  # an earlier agent did not record what exists
+    if any(scripts.values()) and LOCK not in found["files"]:
+        yield Remove(LOCK)  # not without chains: any other program may create it again at any time
+    for table in _proxy_tables(host):
+        if table not in found.get("nftables", ()):
+            yield Run(("nft", "delete", "table", *table.split()), f"remove table {table} from nftables")
+    if "routes" in found:
+        yield from _route_removal(host, found["routes"], pod_cidr)
+    yield from _setting_removal(host, found.get("settings", ()))
+    yield from _file_removal(host, config, found["files"])
+
+
+def bridge_removal(host: Host) -> Iterator[Action]:
+    """Removes the agent's own bridge."""
+    if BRIDGE in _links(host):
+        yield link_removal(BRIDGE)
+
+
+def link_removal(name: str) -> Action:
+    return Run(("ip", "link", "delete", name), f"remove network interface {name}", about=name)
+
+
+def _links(host: Host) -> list[str]:
+    return [
+        name for name in parse_link_names(host.query("ip", "-j", "link", "show").out) if name in POD_NETWORK_LINKS
+    ]
+
+
+def parse_link_names(text: str) -> list[str]:
+    """Returns the interface names in the output of `ip -j link`."""
+    return [str(link.get("ifname", "")) for link in json.loads(text or "[]")]
+
+
+def _routes(host: Host, family: str) -> list[dict[str, Any]]:
+    return [route for route in json.loads(host.query(*IP[family]).out or "[]") if "dst" in route]
+
+
+def _route_removal(host: Host, found: Sequence[str], pod_cidr: str) -> Iterator[Action]:
+    """Removes routes to the pods of other nodes. The routes of an administrator, and to other networks, are kept."""
+    if not pod_cidr:
+        return
+    own = ipaddress.ip_network(pod_cidr, strict=False)
+    family = "ip6" if own.version == 6 else "ip"
+    for route in _routes(host, family):
+        destination, gateway = str(route["dst"]), str(route.get("gateway", ""))
+        if gateway and destination not in found and _is_of_a_node(destination, own):
+            delete = (*IP[family][:1], *(("-6",) if family == "ip6" else ()), "route", "delete", destination)
+            yield Run((*delete, "via", gateway), f"remove the route to pods {destination}", about=destination)
+
+
+def _is_of_a_node(destination: str, own: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Returns whether a destination can be the pod CIDR of another node of the cluster."""
+    try:
+        network = ipaddress.ip_network(destination)
+    except ValueError:  # for example "default"
+        return False
+    around = own.supernet(prefixlen_diff=min(NODES_BITS, own.prefixlen))
+    return network.version == own.version and network.prefixlen == own.prefixlen and network.subnet_of(around)  # type: ignore[arg-type]
+
+
+def _setting_removal(host: Host, found: Sequence[str]) -> Iterator[Action]:
+    for key, _, before in (one.partition("=") for one in found):
+        present = (host.read(sysctl_path(key)) or b"").decode().strip() if key in PROXY_SETTINGS else ""
+        if before and present != before and present == PROXY_SETTINGS.get(key):
+            yield SetSysctl(key, before)
+
+
+def _network_files(host: Host, config: NodeConfig) -> list[str]:
+    """Returns the CNI configurations and programs that are not the agent's."""
+    folders = (config.paths.cni.conf_dir, config.paths.cni.bin_dir)
+    return [f"{folder}/{name}" for folder in folders for name in host.list_dir(folder) if name not in OWN_NAMES]
+
+
+def _file_removal(host: Host, config: NodeConfig, found: Sequence[str]) -> Iterator[Action]:
+    for path in _network_files(host, config):
+        entry = host.stat(path)
+        if entry is None or path in found or host.query("dpkg-query", "--search", path).ok:
+            continue  # for example the network of podman, when its package was installed later
+        yield RemoveTree(path) if entry.kind is EntryKind.DIRECTORY else Remove(path)
+
+
+def _proxy_tables(host: Host) -> list[str]:
+    """Returns the family and name of the tables of kube-proxy in nftables."""
+    shown = host.query("nft", "list", "tables").out
+    return [line.removeprefix("table ") for line in shown.splitlines() if line.split()[2:] == [PROXY_TABLE]]
+
+
+def _chains(saved: str) -> list[str]:
+    return [one[1] for one in re.finditer(r"(?m)^:(\S+) ", saved) if CHAIN.fullmatch(one[1])]
+
+
+def chain_removal_script(saved: str, found: Sequence[str] = ()) -> str:
+    """Returns input for `iptables-restore --noflush` that removes only the chains of the kubelet and CNI plugins."""
+    script: list[str] = []
+    for table in re.split(r"(?m)^(?=\*)", saved):
+        name = table.partition("\n")[0]
+        chains = [chain for chain in _chains(table) if chain not in found]
+        rules = [line for line in table.splitlines() if line.startswith("-A ") and _jumps_to(line, chains)]
+        if not chains:
+            continue
+        script += [name, *(f":{chain} - [0:0]" for chain in chains)]
+        script += [f"-D {rule.removeprefix('-A ')}" for rule in rules]
+        script += [*(f"-X {chain}" for chain in chains), "COMMIT"]
+    return "".join(f"{line}\n" for line in script)
+
+
+def _jumps_to(rule: str, chains: list[str]) -> bool:
+    """Returns whether a rule of another chain jumps to one of these chains."""
+    arguments = rule.split()
+    target = next((arguments[at + 1] for at, flag in enumerate(arguments[:-1]) if flag in {"-j", "-g"}), "")
+    return target in chains and arguments[1] not in chains
