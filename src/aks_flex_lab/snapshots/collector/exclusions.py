@@ -46,6 +46,7 @@ FILES = (
     Exclusion("/run/systemd/sessions/*", "one for each login"),
     Exclusion("/run/systemd/users/*", "likewise"),
     Exclusion("/run/user/*", "likewise, and kept for some seconds after the last logout"),
+    Exclusion("/run/udev/*", "the devices in the order in which the kernel found them"),
     Exclusion("*/tmp/systemd-private-*", "a private /tmp of a service, with the boot ID in its name"),
     Exclusion("/var/log/wtmp", "a record of every boot"),
     Exclusion("/run/utmp", "likewise"),
@@ -55,7 +56,11 @@ FILES = (
 )
 
 # Files whose content is excluded. Their existence, owner and mode are included.
-FILE_CONTENTS = (Exclusion("/run/*.pid", "a process ID"),)
+FILE_CONTENTS = (
+    Exclusion("/run/*.pid", "a process ID"),
+    Exclusion("/swapfile", "memory that the kernel has swapped out"),
+    Exclusion("/var/lib/systemd/random-seed", "random at every boot"),
+)
 
 # Excluded mounts.
 MOUNTS = (Exclusion("/run/user/*", "one for each user who is logged in"),)

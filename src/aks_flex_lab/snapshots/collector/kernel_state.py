@@ -19,6 +19,8 @@ SETTINGS = "/proc/sys"
 OWN_SETTING = re.compile(r"net\.|fs\.mqueue\.|kernel\.(hostname|domainname|sem|shm|msg|auto_msgmni)")
 ESCAPED = re.compile(r"\\([0-7]{3})")
 NAMESPACE = re.compile(r":\[\d+\]$")
+# The numbers of the pipe of an automount.
+AUTOMOUNT_NUMBER = re.compile(r"(fd|pipe_ino)=\d+")
 # The section unit covers the cgroups of systemd units.
 UNIT = re.compile(r".+\.(service|scope|slice|mount|socket|swap)")
 
@@ -56,7 +58,7 @@ def merged_options(options: str, own_options: str) -> str:
     merged = sorted(set(options.split(",")) | set(own_options.split(",")))
     if "ro" in options.split(",") and "rw" in merged:
         merged.remove("rw")  # a read-only mount of a writable file system
-    return ",".join(unescape(word) for word in merged)
+    return ",".join(unescape(word) for word in merged if not AUTOMOUNT_NUMBER.fullmatch(word))
 
 
 def unescape(text: str) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.host.host import CommandResult, Host
 
-SIGN_SECONDS = 60.0  # limit for the child process
+SIGN_SECONDS = 300.0  # limit for the child process, which an overloaded machine starts slowly
 STEP_SECONDS = 240.0  # for which an assertion is used
 BATCH = 15  # assertions that are signed at once: an hour
 

@@ -74,9 +74,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     units = {name: host.unit(name) for name in sorted(services)}
     runtimes = [one for one in spec.resources if isinstance(one, Service) and one.cri_check]
     unhealthy = {one.name: why for one in runtimes if (why := find_cri_problem(host, units[one.name], one.cri_check))}
-    blocked = {
-        one.name: full for one in runtimes if one.name in unhealthy and (full := find_full_disk(host, one.data_dir))
-    }
+    blocked = {one.name: why for one in runtimes if one.name in unhealthy and (why := _blocked(host, one, unhealthy))}
     entries = {path: host.stat(path) for path in sorted(paths)}
     return Facts(
         live=host.live,
@@ -154,7 +152,9 @@ def find_cri_problem(host: Host, unit: UnitState, command: tuple[str, ...]) -> s
         return ""
     answer = host.query(*command)
     if answer.code == TIMED_OUT and time.monotonic() - unit.started > SLOW_RUNTIME_SECONDS:
-        return "does not respond"
+        answer = host.query(*command)  # a short overload may have ended
+        if answer.code == TIMED_OUT:
+            return SILENT
     rows = [line.split() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
     plugins = {f"{row[0]} {row[1]}": row[-1] for row in rows if len(row) >= 3 and row[0].startswith("io.containerd.")}
     failed = [
@@ -165,8 +165,27 @@ def find_cri_problem(host: Host, unit: UnitState, command: tuple[str, ...]) -> s
     return f"does not serve the CRI: the plugin {failed[0]} is not loaded" if failed else ""
 
 
+SILENT = "does not respond"
 MIN_FREE_BYTES = 16 << 20
 SLOW_RUNTIME_SECONDS = 120.0  # after its start, a runtime can be slow
+SLOW_PROGRAM_SECONDS = 2.0  # that a program which only prints its version takes on an overloaded machine
+
+
+def _blocked(host: Host, service: Service, unhealthy: Mapping[str, str]) -> str:
+    """Returns why a restart would not change that a container runtime does not work; empty if it may."""
+    if unhealthy[service.name] == SILENT and (why := find_overload(host, service.cri_check)):
+        return why
+    return find_full_disk(host, service.data_dir)
+
+
+def find_overload(host: Host, command: tuple[str, ...]) -> str:
+    """Returns that the machine is overloaded, if a program is slow also without the runtime, which may then work."""
+    began = time.monotonic()
+    control = host.query(command[0], "--version")
+    seconds = time.monotonic() - began
+    if seconds > SLOW_PROGRAM_SECONDS or control.code == TIMED_OUT:
+        return f"this machine is overloaded: `{command[0]} --version` took {seconds:.0f} s"
+    return ""
 
 
 def find_full_disk(host: Host, directory: str) -> str:

@@ -241,6 +241,38 @@ def test_runtime_that_does_not_respond_is_drift_unless_it_just_started(seconds_a
     assert found == ["containerd.service does not respond"] * count
 
 
+VERSION = ("/usr/local/bin/ctr", "--version")
+
+
+def test_runtime_of_an_overloaded_machine_is_not_restarted() -> None:
+    engine = reconciled_host()
+    known, unit = engine.host.query, engine.host.unit
+    slow = {PLUGINS, VERSION}
+    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
+        CommandResult(TIMED_OUT) if argv in slow else known(*argv, seconds=seconds)
+    )
+    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - 300)  # type: ignore[method-assign]
+    (found,) = detect_drift(engine)
+    assert (found.subject, found.foreign, found.blocked) == ("containerd.service", True, True)
+    assert "containerd.service does not respond, because this machine is overloaded" in found.description
+    repair_drift(engine, compared_components)
+    assert engine.applied_actions == [], "the runtime may work"
+
+    slow.remove(VERSION)
+    assert detect_drift(engine)[0].fault, "only the runtime is slow"
+
+
+def test_runtime_that_responds_to_the_second_request_is_no_drift() -> None:
+    engine = reconciled_host()
+    known, unit = engine.host.query, engine.host.unit
+    answers = [CommandResult(TIMED_OUT), CommandResult(0, WORKING)]
+    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
+        answers.pop(0) if argv == PLUGINS else known(*argv, seconds=seconds)
+    )
+    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - 300)  # type: ignore[method-assign]
+    assert detect_drift(engine) == ()
+
+
 def test_certificate_and_key_that_do_not_match_are_both_set_aside() -> None:
     """A power cut between the writes of a new pair does this."""
     engine = reconciled_host()

@@ -40,6 +40,13 @@ def test_mount_rows_contain_no_boot_specific_numbers() -> None:
     assert rows["/run/host/incoming"]["options"] == "discard,relatime,ro"
 
 
+def test_mount_rows_contain_no_numbers_of_automounts() -> None:
+    line = (
+        "31 22 0:27 / /proc/sys/fs/binfmt_misc rw,relatime shared:13 - autofs systemd-1 rw,fd=30,pgrp=1,pipe_ino=293"
+    )
+    assert kernel_state.parse_mounts(line)["/proc/sys/fs/binfmt_misc"]["options"] == "pgrp=1,relatime,rw"
+
+
 def test_second_mount_on_same_path_gets_its_own_row() -> None:
     rows = kernel_state.parse_mounts(MOUNTINFO)
 
