@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 4096
 STOP_SECONDS = 20
+RELEASE_SECONDS = 10.0  # over which a replica ends its held polls; less if they are few
 DRAIN_SECONDS = 1.0  # time for the last responses to reach their clients
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Server(uvicorn.Server):
         """
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        self._service.poll_cache.release_waiters()
+        self._service.poll_cache.release_waiters(RELEASE_SECONDS if self._service.settings.has_replicas else 0.0)
         super().handle_exit(sig, frame)
 
     @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Re
 from aks_flex_rp.store.model import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from aks_flex_rp.callers import NodeRef
     from aks_flex_rp.store.changes import StoreChange
@@ -32,6 +33,10 @@ WRITE_SECONDS = (
     60.0  # a polling node is written once in this time, which is half of the time after which it counts as silent
 )
 NODES_PER_WRITE = 500  # nodes per write of last-seen times
+READS_AT_ONCE = 100  # held polls that read their nodes at the same time, when all of them must
+READ_PAUSE = 0.01  # seconds
+RELEASED_PER_SECOND = 100.0  # held polls that a stopping replica ends, or more if there are many
+RELEASE_PAUSE = 0.05  # seconds
 
 NO_KEYS = NodeKeys()  # shared by all nodes without one
 
@@ -62,6 +67,7 @@ class PollCache:
         self._reading: dict[NodeRef, object] = {}  # nodes that are being read and have not changed since
         self._disconnected = False  # nothing is cached while the change notifications are disconnected
         self._tasks: list[asyncio.Task[None]] = []
+        self._waking: asyncio.Task[None] | None = None  # wakes all held polls, a few at a time
         self.closing = asyncio.Event()
 
     @property
@@ -75,20 +81,27 @@ class PollCache:
 
     async def stop(self) -> None:
         self.release_waiters()
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._waking] if self._waking else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._due |= {
             node_ref: heard.moment for node_ref, heard in self._last_seen.items() if heard.moment > heard.written
         }
         with suppress(StoreUnavailable):
             await self.flush()
 
-    def release_waiters(self) -> None:
-        """Ends all held polls. New polls are not held."""
+    def release_waiters(self, seconds: float = 0.0) -> None:
+        """Ends all held polls, at once or spread over at most this time. New polls are not held.
+
+        The nodes connect to another replica, which cannot serve the TLS handshakes of all of them at the same time.
+        """
         self.closing.set()
-        for node_ref in list(self._waiting):
-            self._wake(node_ref)
+        if seconds:
+            self._wake_all(self._wake_within(seconds))
+        else:
+            for node_ref in list(self._waiting):
+                self._wake(node_ref)
 
     def cached(self, node_ref: NodeRef) -> PollState | None:
         return self._states.get(node_ref)
@@ -203,9 +216,15 @@ class PollCache:
                 case NodeDeleted(cluster, node):
                     self._last_seen.pop((cluster, node), None)
                     self._forget((cluster, node))
-                case Resync() | Disconnected():
-                    self._disconnected = isinstance(change, Disconnected)
+                case Disconnected():
+                    # Held polls wait for the resync: without the database, none of them could be answered.
+                    self._disconnected = True
                     self._forget_all()
+                case Resync():
+                    self._disconnected = False
+                    self._forget_all()
+                    if not self.closing.is_set():
+                        self._wake_all(self._wake_as_read())
 
     def forget_owner(self, node_ref: NodeRef, identity: str) -> None:
         """Forgets a state that was read before the identity signed in as this node."""
@@ -221,8 +240,30 @@ class PollCache:
     def _forget_all(self) -> None:
         self._states.clear()
         self._reading.clear()
-        for node_ref in list(self._waiting):
-            self._wake(node_ref)
+
+    def _wake_all(self, waking: Coroutine[None, None, None]) -> None:
+        if self._waking:
+            self._waking.cancel()
+        self._waking = asyncio.create_task(waking)
+
+    async def _wake_as_read(self) -> None:
+        """Wakes all held polls, as fast as the store answers them: tens of thousands at once would wait too long."""
+        waiting = list(self._waiting)
+        for start in range(0, len(waiting), READS_AT_ONCE):
+            for node_ref in waiting[start : start + READS_AT_ONCE]:
+                self._wake(node_ref)
+            await asyncio.sleep(READ_PAUSE)
+            while len(self._reading) >= READS_AT_ONCE:
+                await asyncio.sleep(READ_PAUSE)
+
+    async def _wake_within(self, seconds: float) -> None:
+        waiting = list(self._waiting)
+        rate = max(RELEASED_PER_SECOND, len(waiting) / seconds)
+        together = math.ceil(rate * RELEASE_PAUSE)
+        for start in range(0, len(waiting), together):
+            for node_ref in waiting[start : start + together]:
+                self._wake(node_ref)
+            await asyncio.sleep(RELEASE_PAUSE)
 
 
 def _machine_of(node: Node) -> str:

@@ -236,10 +236,16 @@ class ServiceRoutes:
     async def healthz(self, *_: object) -> Response:
         return Response(b"ok\n", media_type="text/plain")
 
-    async def readyz(self, *_: object) -> Response:
-        """Returns whether the service can take requests: the store responds, and the service is not shutting down."""
-        store = await self.authorizer.context.store.healthy()
-        self.metrics.store_up.set(store)
+    async def readyz(self, incoming: Incoming, _: str) -> Response:
+        """Returns whether the service can take requests: the store responds, and the service is not shutting down.
+
+        A load balancer excludes the store (`?exclude=store`). Otherwise a database that all replicas share would take
+        all of them away when it is slow, and clients would be refused instead of waiting or getting an error.
+        """
+        store = True
+        if incoming.query_params.get("exclude") != "store":
+            store = await self.authorizer.context.store.healthy()
+            self.metrics.store_up.set(store)
         if store and self.ready() and not self.authorizer.poll_cache.closing.is_set():
             return Response(b"ready\n", media_type="text/plain")
         why = "stopping" if store else "the store does not respond"

@@ -62,8 +62,8 @@ def test_new_replica_is_ready_before_an_old_one_stops() -> None:
     assert deployment["replicas"] >= 2
     assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     assert document("disruption-budget")["spec"]["minAvailable"] == deployment["replicas"] - 1
-    assert container()["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    # A database that does not respond must not restart the service.
+    # A database that does not respond must neither restart the service, nor take all replicas out of it.
+    assert container()["readinessProbe"]["httpGet"]["path"] == "/readyz?exclude=store"
     assert {container()[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe")} == {"/healthz"}
 
 

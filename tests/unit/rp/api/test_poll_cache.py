@@ -25,11 +25,13 @@ FIRST, SECOND = '"1"', '"2"'
 
 @dataclass
 class SlowStore:
-    """A store with one node, whose etag can change during a read."""
+    """A store whose nodes have one etag, which can change during a read."""
 
     etag: str = FIRST
     broadcast: ChangeBroadcast = field(default_factory=ChangeBroadcast)
     reads: int = 0
+    reading: int = 0
+    most_reading: int = 0
     while_read: Callable[[], None] | None = None
     batches: list[int] = field(default_factory=list)
     away: bool = False
@@ -39,13 +41,16 @@ class SlowStore:
         self.broadcast.publish([NodeWritten(*PLACE, 2)])
 
     async def node(self, cluster: str, key: str) -> Node | None:
-        found = Node(cluster, key, key, 1, self.etag, {}, {}) if (cluster, key) == PLACE else None
+        found = Node(cluster, key, key, 1, self.etag, {}, {}) if key.startswith("edge-") else None
         self.reads += 1
+        self.reading += 1
+        self.most_reading = max(self.reading, self.most_reading)
         act, self.while_read = self.while_read, None
         if act:
             act()
         for _ in range(3):  # lets tasks that process changes run before this returns
             await asyncio.sleep(0)
+        self.reading -= 1
         return found
 
     async def owned_identities(self, *_: str) -> frozenset[str]:
@@ -198,3 +203,70 @@ def test_poll_cache_is_disabled_while_change_feed_is_disconnected() -> None:
         assert held.cached(PLACE)
 
     with_cards(store, act)
+
+
+def hold(held: PollCache, count: int) -> list[asyncio.Task[bool]]:
+    waits = (held.wait_for_change(("cluster", f"edge-{number}"), FIRST, 30) for number in range(count))
+    return [asyncio.create_task(wait) for wait in waits]
+
+
+async def all_held(held: PollCache, count: int) -> None:
+    while held.held_polls < count:
+        await asyncio.sleep(0.001)
+
+
+def test_held_polls_do_not_read_while_the_database_is_away() -> None:
+    store = SlowStore()
+
+    async def act(held: PollCache) -> None:
+        polls = hold(held, 250)
+        await all_held(held, 250)
+        store.reads = 0
+        store.broadcast.publish([Disconnected()])
+        await asyncio.sleep(0.05)
+        assert (store.reads, held.held_polls) == (0, 250)
+        store.etag = SECOND
+        store.broadcast.publish([Resync()])
+        assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [True] * 250
+
+    with_cards(store, act)
+
+
+def test_resync_reads_the_nodes_of_held_polls_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll_cache, "READS_AT_ONCE", 20)
+    store = SlowStore()
+
+    async def act(held: PollCache) -> None:
+        polls = hold(held, 250)
+        await all_held(held, 250)
+        store.most_reading, store.etag = 0, SECOND
+        store.broadcast.publish([Resync()])
+        await asyncio.wait_for(asyncio.gather(*polls), 10)
+
+    with_cards(store, act)
+    assert 1 <= store.most_reading <= 20
+
+
+def test_stopping_replica_ends_held_polls_over_some_time() -> None:
+    async def act(held: PollCache) -> None:
+        polls = hold(held, 60)
+        await all_held(held, 60)
+        held.release_waiters(5.0)
+        await asyncio.sleep(0.02)
+        assert 0 < len([poll for poll in polls if poll.done()]) < 30
+        assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [False] * 60
+
+    with_cards(SlowStore(), act)
+
+
+@pytest.mark.parametrize(("count", "seconds", "together"), [(1000, 0.5, 100), (20, 10.0, 5)])
+def test_polls_end_in_time_and_not_slower_than_a_hundred_a_second(count: int, seconds: float, together: int) -> None:
+    async def act(held: PollCache) -> None:
+        polls = hold(held, count)
+        await all_held(held, count)
+        held.release_waiters(seconds)
+        await asyncio.sleep(0.02)
+        assert len([poll for poll in polls if poll.done()]) == together
+        await asyncio.wait_for(asyncio.gather(*polls), 10)
+
+    with_cards(SlowStore(), act)
