@@ -104,7 +104,7 @@ def _reachable(context: PreflightContext, needed: list[Artifact]) -> Iterator[Ch
         try:
             problems.append(call.wait(end))
         except CallTimeout:
-            problems.append(error(f"{artifact.name} could not be checked within {REACH_SECONDS:g} s.", FIREWALL_HINT))
+            problems.append(_unchecked(artifact))
     found = [problem for problem in dict.fromkeys(problems) if problem]  # report an unreachable host once
     yield from found or [ok(f"{pluralize(len(needed), 'file')} available for download")]
 
@@ -123,6 +123,13 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
         return error(f"Downloads from {host} fail: {failure.reason}.", REMEDIES[failure.cause])
     except ArtifactError as refused:
         return error(refused.message, refused.hint)
+
+
+def _unchecked(artifact: Artifact) -> CheckFinding:
+    """Returns a warning: an unreachable server is found earlier, so that this machine or its network is slow."""
+    return warning(
+        f"{artifact.name} could not be checked within {REACH_SECONDS:g} s.", "The download is tried nevertheless."
+    )
 
 
 def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 
 import pytest
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from urllib3.exceptions import SSLError as HTTPSSLError
 
+from aks_flex_node.agent.preflight import artifact_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
-from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
+from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeRequest, ProbeResponse
 from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context, read_document
 from tests.client_certificates import client_pem
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
@@ -43,6 +45,19 @@ def test_preflight_reports_an_unresolvable_name() -> None:
 
     assert severities(situation, "dns") == ["error", "error"]
     assert "The name api.example cannot be resolved" in told(situation, "dns")
+
+
+def test_preflight_accepts_artifacts_that_a_slow_machine_could_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SlowNetworkProbe(RecordedNetworkProbe):
+        def ask(self, request: ProbeRequest) -> ProbeResponse:
+            time.sleep(1)
+            return super().ask(request)
+
+    monkeypatch.setattr(artifact_checks, "REACH_SECONDS", 0.05)
+    situation = fit(network=SlowNetworkProbe())
+
+    assert set(severities(situation, "artifacts")) == {"warning"}
+    assert "could not be checked within 0.05 s. The download is tried nevertheless." in told(situation, "artifacts")
 
 
 def test_preflight_resolves_only_the_proxy_name_for_proxied_hosts() -> None:
