@@ -148,6 +148,10 @@ def _apt_command(arch: str, cache: Path, archive: DebianArchive) -> tuple[str, .
         "APT::Architecture": arch,
         "APT::Architectures": arch,
         "APT::Sandbox::User": "",  # the files belong to the caller
+        "Acquire::AllowInsecureRepositories": "false",  # whatever this host allows
+        "Acquire::AllowWeakRepositories": "false",
+        "Acquire::AllowDowngradeToInsecureRepositories": "false",
+        "APT::Get::AllowUnauthenticated": "false",
         "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
     }

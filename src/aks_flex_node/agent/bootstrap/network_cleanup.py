@@ -40,6 +40,10 @@ PROXY_SETTINGS = {
     "net.netfilter.nf_conntrack_tcp_timeout_close_wait": "3600",
 }
 LOCK = "/run/xtables.lock"  # of iptables; the kubelet creates it for kube-proxy
+DPKG_SEARCH = ("dpkg-query", "--search")
+NO_PACKAGE = 1  # its exit code if no package has the file
+# Marks of routes that no network plugin adds, but the kernel, the configuration of the network, or a routing daemon.
+OTHER_PROTOCOLS = frozenset("kernel static dhcp ra redirect zebra bgp ospf isis rip eigrp babel keepalived".split())
 NODES_BITS = 8  # routes to the pods of other nodes are to networks that differ from this node's in these bits only
 ROUTES = 500  # of a machine with more, a router, none is recorded, and none removed
 OWN_NAMES = frozenset((NETWORK, *PLUGINS))  # the component removes them, and restores what was there
@@ -59,7 +63,8 @@ def existing_names(host: Host, config: NodeConfig) -> Found:
         "links": _links(host),
         **({"routes": routes} if len(routes) <= ROUTES else {}),
         "nftables": _proxy_tables(host),
-        "files": [path for path in (*_network_files(host, config), LOCK) if host.stat(path)],
+        "files": [path for path in (*_network_files(host, _directories(config)), LOCK) if host.stat(path)],
+        "directories": list(_directories(config)),
         "settings": [f"{key}={value.decode().strip()}" for key, value in settings.items() if value is not None],
     }
 
@@ -68,9 +73,10 @@ def network_removal(
     host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]], pod_cidr: str
 ) -> Iterator[Action]:
     """Removes the chains of pods, and what appeared since the join."""
-    for name in _links(host):
-        if name != BRIDGE and "links" in found and name not in found["links"]:
-            yield link_removal(name)
+    if "routes" in found:
+        yield from _route_removal(host, found["routes"], pod_cidr)  # before the links, with which they disappear
+    if "links" in found:
+        yield from _link_removal(host, found["links"])
     saved = {family: host.query(f"{family}-save").out for family in FAMILIES}
     scripts = {family: chain_removal_script(saved[family], found.get(family, ())) for family in FAMILIES}
     for family, script in scripts.items():
@@ -83,10 +89,9 @@ def network_removal(
     for table in _proxy_tables(host):
         if table not in found.get("nftables", ()):
             yield Run(("nft", "delete", "table", *table.split()), f"remove table {table} from nftables")
-    if "routes" in found:
-        yield from _route_removal(host, found["routes"], pod_cidr)
     yield from _setting_removal(host, found.get("settings", ()))
-    yield from _file_removal(host, config, found["files"])
+    directories = [one for one in _directories(config) if one in found.get("directories", ())]
+    yield from _file_removal(host, directories, found["files"])
 
 
 def bridge_removal(host: Host) -> Iterator[Action]:
@@ -97,6 +102,22 @@ def bridge_removal(host: Host) -> Iterator[Action]:
 
 def link_removal(name: str) -> Action:
     return Run(("ip", "link", "delete", name), f"remove network interface {name}", about=name)
+
+
+def _link_removal(host: Host, found: Sequence[str]) -> Iterator[Action]:
+    removed: set[str] = set()
+    for name in _links(host):
+        if name == BRIDGE or name in found:
+            continue
+        if _base_link(host, name) not in removed:  # the other end of a pair disappears with the first one
+            yield link_removal(name)
+        removed.add(name)
+
+
+def _base_link(host: Host, name: str) -> str:
+    """Returns the link that a link is on, or the other end of a pair."""
+    shown = json.loads(host.query("ip", "-j", "link", "show").out or "[]")
+    return next((str(link.get("link", "")) for link in shown if link.get("ifname") == name), "")
 
 
 def _links(host: Host) -> list[str]:
@@ -115,14 +136,16 @@ def _routes(host: Host, family: str) -> list[dict[str, Any]]:
 
 
 def _route_removal(host: Host, found: Sequence[str], pod_cidr: str) -> Iterator[Action]:
-    """Removes routes to the pods of other nodes. The routes of an administrator, and to other networks, are kept."""
-    if not pod_cidr:
+    """Removes routes to the pods of other nodes. Routes of the network's configuration, and to others, are kept."""
+    try:
+        own = ipaddress.ip_network(pod_cidr, strict=False)
+    except ValueError:  # it is not known, or damaged
         return
-    own = ipaddress.ip_network(pod_cidr, strict=False)
     family = "ip6" if own.version == 6 else "ip"
     for route in _routes(host, family):
         destination, gateway = str(route["dst"]), str(route.get("gateway", ""))
-        if gateway and destination not in found and _is_of_a_node(destination, own):
+        of_plugin = route.get("protocol") not in OTHER_PROTOCOLS
+        if gateway and of_plugin and destination not in found and _is_of_a_node(destination, own):
             delete = (*IP[family][:1], *(("-6",) if family == "ip6" else ()), "route", "delete", destination)
             yield Run((*delete, "via", gateway), f"remove the route to pods {destination}", about=destination)
 
@@ -144,16 +167,20 @@ def _setting_removal(host: Host, found: Sequence[str]) -> Iterator[Action]:
             yield SetSysctl(key, before)
 
 
-def _network_files(host: Host, config: NodeConfig) -> list[str]:
+def _directories(config: NodeConfig) -> tuple[str, str]:
+    return config.paths.cni.conf_dir, config.paths.cni.bin_dir
+
+
+def _network_files(host: Host, directories: Sequence[str]) -> list[str]:
     """Returns the CNI configurations and programs that are not the agent's."""
-    folders = (config.paths.cni.conf_dir, config.paths.cni.bin_dir)
-    return [f"{folder}/{name}" for folder in folders for name in host.list_dir(folder) if name not in OWN_NAMES]
+    return [f"{folder}/{name}" for folder in directories for name in host.list_dir(folder) if name not in OWN_NAMES]
 
 
-def _file_removal(host: Host, config: NodeConfig, found: Sequence[str]) -> Iterator[Action]:
-    for path in _network_files(host, config):
+def _file_removal(host: Host, directories: Sequence[str], found: Sequence[str]) -> Iterator[Action]:
+    for path in _network_files(host, directories):
         entry = host.stat(path)
-        if entry is None or path in found or host.query("dpkg-query", "--search", path).ok:
+        renamed = any(path.startswith(f"{one}.") for one in found)  # as Cilium does with configurations that it finds
+        if entry is None or path in found or renamed or host.query(*DPKG_SEARCH, path).code != NO_PACKAGE:
             continue  # for example the network of podman, when its package was installed later
         yield RemoveTree(path) if entry.kind is EntryKind.DIRECTORY else Remove(path)
 

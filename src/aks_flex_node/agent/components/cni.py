@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,10 @@ BRIDGE = "flex0"
 CONFIGURATIONS = (".conf", ".conflist", ".json")
 LINKS = "links"  # where the facts have the bridges of the machine
 TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"  # a directory for each container that runs
+CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 # The kubelet restarts a pod whose sandbox has exited, and containerd attaches it to the network that is first now.
-KILL = ("sh", "-c", 'kill -KILL "$1"', "sh")
+# The process may have exited since it was observed, and another one may have its ID: its control group tells.
+KILL = ("sh", "-c", 'if grep -qs -- "$2" "/proc/$1/cgroup"; then kill -KILL "$1" || true; fi', "sh")
 PLUGINS = (
     "bandwidth bridge dhcp dummy firewall host-device host-local ipvlan loopback macvlan portmap ptp sbr static tap"
     " tuning vlan vrf"
@@ -99,8 +102,24 @@ def _is_replaced(host: Host, spec: Spec) -> bool:
     own = next((one.path for one in spec.resources if isinstance(one, File)), "")
     folder, _, own_name = own.rpartition("/")
     names = [name for name in host.list_dir(folder) if name.endswith(CONFIGURATIONS) and name < own_name]
-    contents = [host.read(f"{folder}/{name}") or b"" for name in names]
-    return bool(own and names) and not any(NETWORK_NAME.encode() in content for content in contents)
+    contents = {f"{folder}/{name}": host.read(f"{folder}/{name}") or b"" for name in names}
+    if not own or any(NETWORK_NAME.encode() in content for content in contents.values()):
+        return False
+    return any(_is_network(content) and not _is_of_a_package(host, path) for path, content in contents.items())
+
+
+def _is_network(content: bytes) -> bool:
+    """Returns whether a configuration is complete: its plugin may be writing it."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and bool(document.get("plugins") or document.get("type"))
+
+
+def _is_of_a_package(host: Host, path: str) -> bool:
+    """Returns whether a package of the system has the file, as podman's: it is not the cluster's network."""
+    return host.query("dpkg-query", "--search", path).ok
 
 
 def _address_file(folder: str, name: str) -> str:
@@ -112,9 +131,15 @@ def _address_file(folder: str, name: str) -> str:
     return f"{folder}/{name}"
 
 
+def _container_id(sandbox: bytes | None) -> str:
+    """Returns the container ID in an address file, its first word; empty if the file is damaged."""
+    found = CONTAINER_ID.match(sandbox or b"")
+    return found[0].decode() if found else ""
+
+
 def _process_file(sandbox: bytes | None) -> str:
-    """Returns the file with the process ID of a sandbox, whose container ID is the first word of an address file."""
-    return f"{TASKS}/{(sandbox or b'-').decode(errors='replace').split()[0]}/init.pid"
+    """Returns the file with the process ID of a sandbox."""
+    return f"{TASKS}/{_container_id(sandbox)}/init.pid"
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
@@ -122,10 +147,11 @@ def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
     for path, sandbox in facts.contents.items():
         if f"/networks/{NETWORK_NAME}/" not in path:
             continue
+        container = _container_id(sandbox)
         process = (facts.contents.get(_process_file(sandbox)) or b"").decode(errors="replace").strip()
-        if process.isdigit():
+        if container and process.isdecimal() and process.isascii():
             why = f"restart the pod with address {path.rpartition('/')[2]}, which is not on the cluster's network"
-            yield Run((*KILL, process), why, about=BRIDGE)
+            yield Run((*KILL, process, container), why, about=BRIDGE)
         yield Remove(path)
     if BRIDGE in facts.children.get(LINKS, ()):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}", about=BRIDGE)
