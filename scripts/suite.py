@@ -270,7 +270,7 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
             suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
             suite.tests("az-extension", "tests/az_extension"),
-            suite.tests("conformance", CLUSTER_NETWORK, labs=("test-conformance",)),
+            suite.tests("conformance", CLUSTER_NETWORK, labs=("test-conf",)),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
@@ -292,7 +292,7 @@ def run_long(suite: SuiteRun) -> None:
     suite.run_alone(CONFORMANCE_TOOLS)
     suite.run_alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
     # In a lab of its own: the other tests expect no cluster network.
-    suite.run_alone(suite.tests("cluster", CLUSTER_NETWORK, marked="long", labs=("test-conformance",)))
+    suite.run_alone(suite.tests("cluster", CLUSTER_NETWORK, marked="long", labs=("test-conf",)))
     others = ("tests", "--ignore=tests/long", f"--ignore={CLUSTER_NETWORK}")
     suite.run_alone(suite.tests("marked", *others, marked="long", labs=("test", "test-b")))
 
