@@ -115,7 +115,9 @@ def restart(deployment: Deployment) -> None:
 
 def drain(lab: Lab, deployment: Deployment, node: str) -> str:
     """Drains a node until both replicas run on the other one; returns what was reported about it."""
-    done = lab.cluster.run("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", timeout=300)
+    # Pods of other tests have no controller, without which a drain needs --force.
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force")
+    done = lab.cluster.run("drain", node, *options, timeout=300)
     deployment.wait_available()
     assert node not in deployment.places()
     lab.cluster.run("uncordon", node)
