@@ -65,7 +65,8 @@ class Followed:
         return str(self.provider.get(self.name).get("status", {}).get("appliedConfigVersion", ""))
 
     def follows(self, version: str) -> None:
-        until(lambda: self.applied() == version, f"{self.name} applies {version}")
+        seconds = 600 * self.machine.slowness
+        until(lambda: self.applied() == version, f"{self.name} applies {version}", seconds)
 
     def condition(self, kind: str) -> dict[str, str]:
         conditions = self.provider.get(self.name).get("status", {}).get("conditions", ())

@@ -26,6 +26,11 @@ def until(true: Callable[[], bool], what: str, seconds: float = 600) -> None:
         time.sleep(0.2)
 
 
+def until_slow(true: Callable[[], bool], what: str) -> None:
+    """Waits for an emulated machine, which is slow on a busy host."""
+    until(true, what, seconds=1800)
+
+
 def until_named(machine: EdgeMachine, name: str) -> None:
     """Waits until a machine that has just booted can resolve a name."""
     ask = ("getent", "ahosts", name)

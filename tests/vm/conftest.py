@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_lab.files import write_atomically
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.qemu import Architecture
 from tests.harness import Lines
@@ -20,6 +25,33 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--power-cuts", type=int, default=3, help="Number of random moments at which the power is lost.")
+    parser.addoption("--figures", type=Path, help="Write what the tests measure into this file, as JSON.")
+
+
+class Figures:
+    """What the tests measure, by the name of the run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def record(self, run: str, name: str, value: Any) -> None:
+        print(f"{run}: {name}: {value}", flush=True)
+        self.found.setdefault(run, {})[name] = value
+        if self.path:
+            write_atomically(self.path, json.dumps(self.found))
+
+    @contextmanager
+    def phase(self, run: str, name: str) -> Iterator[None]:
+        """Measures the seconds of the block."""
+        began = time.monotonic()
+        yield
+        self.record(run, name, round(time.monotonic() - began, 1))
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> Figures:
+    return Figures(request.config.getoption("--figures", None))
 
 
 @pytest.fixture

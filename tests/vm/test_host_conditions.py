@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 MODULES = ("overlay", "br_netfilter")
 CONFIG = ("--config", "/etc/aks-flex-node/config.json")

@@ -2,58 +2,88 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import differences, facts, flex, web_pod
-from tests.wait import until
+from tests.wait import boot_id, until_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from tests.managed_node import Followed
+    from tests.vm.conftest import Figures
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 
-def test_node_on_debian_12_survives_power_loss_and_unbootstraps(
-    lab: Lab, follow_virtual: Callable[..., Followed]
+@pytest.mark.parametrize("system", list(DebianRelease))
+def test_node_survives_power_loss_and_unbootstraps(
+    lab: Lab, follow_virtual: Callable[..., Followed], figures: Figures, system: DebianRelease
 ) -> None:
-    node = follow_virtual("vm-life")
+    run = f"{system.value} amd64"
+
+    def phase(name: str) -> AbstractContextManager[None]:
+        return figures.phase(run, name)
+
+    with phase("create a machine, boot it, install the agent"):
+        node = follow_virtual(f"vm-{system.value}", system)
     machine = node.machine
+    figures.record(run, "accelerator", machine.record.accelerator)
     before = machine.snapshot()
     assert swaps(machine) == ["/swapfile"]
 
-    node.join()
-
-    assert facts(machine, "verify") == {"clean": True, "differences": []}
+    with phase("join by URL, until Ready"):
+        node.join()
+    with phase("verify"):
+        assert facts(machine, "verify") == {"clean": True, "differences": []}
     assert swaps(machine) == []
     assert machine.run("stat", "-f", "-c", "%T", "/sys/fs/cgroup").out.strip() == "cgroup2fs"
     assert machine.run("test", "-d", "/sys/fs/cgroup/kubepods.slice").ok
     pod = f"web-{node.name}"
-    lab.cluster.apply(web_pod(pod, node.name))
-    until(lambda: pod_runs(lab, pod), "a pod runs")
+    with phase("pod runs"):
+        lab.cluster.apply(web_pod(pod, node.name))
+        until_slow(lambda: pod_runs(lab, pod), "a pod runs")
 
-    node.follows(node.update(nodeConfig={"maxPods": 42}))
-    until(lambda: node.node()["status"]["capacity"]["pods"] == "42", "the Node has the new setting")
+    with phase("managed update"):
+        node.follows(node.update(nodeConfig={"maxPods": 42}))
+        until_slow(lambda: capacity(node) == "42", "the Node has the new setting")
 
-    machine.reboot()
+    with phase("reboot, until Ready"):
+        with phase("reboot, until multi-user"):
+            machine.reboot()
+        until_slow(lambda: booted_and_ready(lab, machine), "the node is Ready after a reboot")
     assert swaps(machine) == []
-    until(lambda: lab.cluster.node_ready(node.name), "the node is Ready after a reboot")
 
     version = node.update(nodeConfig={"maxPods": 43})
-    until(lambda: job_runs(machine), "the update runs")
-    machine.power_cycle()
-    node.follows(version)
-    until(lambda: node.node()["status"]["capacity"]["pods"] == "43", "the update is complete after a power loss")
-    until(lambda: facts(machine, "verify", check=False)["clean"], "the node has its desired state")
+    until_slow(lambda: job_runs(machine), "the update runs")
+    with phase("power lost in an update, until the update is complete"):
+        machine.power_cycle()
+        node.follows(version)
+        until_slow(lambda: capacity(node) == "43", "the update is complete after a power loss")
+        until_slow(lambda: facts(machine, "verify", check=False)["clean"], "the node has its desired state")
 
-    flex(machine, "unbootstrap", "--yes")
+    with phase("unbootstrap"):
+        flex(machine, "unbootstrap", "--yes")
+    figures.record(run, "load of the host (15 minutes)", f"{os.getloadavg()[2]:.1f}")
     assert swaps(machine) == ["/swapfile"]
     assert differences(before, machine) == []
+
+
+def capacity(node: Followed) -> str:
+    return str(node.node()["status"]["capacity"]["pods"])
+
+
+def booted_and_ready(lab: Lab, machine: EdgeMachine) -> bool:
+    """Returns whether the Node is Ready in the present boot of the machine; until then, it can be the last one."""
+    now = machine.run("cat", "/proc/sys/kernel/random/boot_id").out.strip()
+    return boot_id(lab, machine.name) == now and lab.cluster.node_ready(machine.name)
 
 
 def swaps(machine: EdgeMachine) -> list[str]:

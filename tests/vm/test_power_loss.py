@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agents import differences, facts, flex
-from tests.wait import until
+from tests.wait import until_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from tests.managed_node import Followed
+    from tests.vm.conftest import Figures
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(6 * 3600)]
 
 # In emulation; a later moment is one at which the operation has ended, which is a case, too.
 JOIN_SECONDS, UPDATE_SECONDS, UNBOOTSTRAP_SECONDS = 60.0, 25.0, 25.0
+POWER_LOSS = "power loss"
+SURVIVED = "moments of power loss survived"
 
 
 class RandomCuts:
     """Cuts the power of a machine at random moments of an operation, until the number of cuts is used up."""
 
     def __init__(self, machine: EdgeMachine, number: int, seed: str) -> None:
-        self.machine, self.left = machine, number
+        self.machine, self.left, self.done = machine, number, 0
         self.choice = random.Random(seed)  # noqa: S311 - moments, not secrets
 
     def during(self, seconds: float, *words: str) -> None:
@@ -50,6 +53,7 @@ class RandomCuts:
         print(f"power is lost after {moment:.2f} s of {seconds:.0f} s")
         self.machine.power_cycle()
         self.left -= 1
+        self.done += 1
 
     def rounds(self) -> Iterator[int]:
         number = 0
@@ -59,10 +63,10 @@ class RandomCuts:
 
 
 def test_node_converges_after_power_loss_at_random_moments(
-    lab: Lab, follow_virtual: Callable[..., Followed], request: pytest.FixtureRequest
+    lab: Lab, follow_virtual: Callable[..., Followed], figures: Figures, request: pytest.FixtureRequest
 ) -> None:
     seed = os.environ.get("AKS_FLEX_CHAOS_SEED") or secrets.token_hex(4)
-    print(f"AKS_FLEX_CHAOS_SEED={seed}")
+    figures.record(POWER_LOSS, "AKS_FLEX_CHAOS_SEED", seed)
     node = follow_virtual("vm-power")
     machine = node.machine
     before = machine.snapshot()
@@ -71,22 +75,25 @@ def test_node_converges_after_power_loss_at_random_moments(
         url = node.provider.put(node.name, node.body())
         cuts.during(JOIN_SECONDS, "agent", "--config-url", url)
         flex(machine, "agent", "--config-url", url)
-        until(lambda: lab.cluster.node_ready(node.name), "the node is Ready after a power loss in its join")
+        until_slow(lambda: lab.cluster.node_ready(node.name), "the node is Ready after a power loss in its join")
         assert clean(machine)
+        figures.record(POWER_LOSS, SURVIVED, cuts.done)
 
         version = node.update(nodeConfig={"maxPods": 40 + number})
         cuts.cut(UPDATE_SECONDS)
         node.follows(version)
-        until(lambda: clean(machine), "the node has its desired state after a power loss in an update")
+        until_slow(lambda: clean(machine), "the node has its desired state after a power loss in an update")
         capacity = str(40 + number)
-        until(lambda: node.node()["status"]["capacity"]["pods"] == capacity, "the Node has the setting")  # noqa: B023
+        until_slow(lambda: node.node()["status"]["capacity"]["pods"] == capacity, "the Node has the setting")  # noqa: B023
+        figures.record(POWER_LOSS, SURVIVED, cuts.done)
 
         cuts.during(UNBOOTSTRAP_SECONDS, "unbootstrap", "--yes")
         flex(machine, "unbootstrap", "--yes")
         machine.reboot()  # a module that the kernel loaded by itself stays until then
         assert differences(before, machine) == []
+        figures.record(POWER_LOSS, SURVIVED, cuts.done)
         node.delete()
-        until(lambda: node.node() is None, "the Node is deleted")
+        until_slow(lambda: node.node() is None, "the Node is deleted")
 
 
 def clean(machine: EdgeMachine) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 
 def test_commands_have_input_output_and_exit_code(add_virtual: Callable[..., EdgeMachine]) -> None:
