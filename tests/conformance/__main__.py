@@ -14,7 +14,7 @@ from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
 from tests.conformance.images import ETCD_TOOL
 from tests.conformance.result import ConformanceResult, details, summary, table
-from tests.conformance.suite import prepare_cluster, push_images, run_conformance
+from tests.conformance.suite import forget_images, prepare_cluster, push_images, run_conformance
 
 NODES = ("conformance-1", "conformance-2")
 REPEATED = 30  # more failures than these are not repeated: something is wrong with all
@@ -67,6 +67,8 @@ def prepare_lab(lab: Lab, *, keep: bool) -> None:
     progress = TerminalProgress()
     if keep and lab.exists:
         push_images(lab, progress)  # they may have changed
+        for machine in lab.inventory.all():
+            forget_images(machine)
         return
     lab.down()
     lab.up(progress)

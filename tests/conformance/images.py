@@ -48,8 +48,11 @@ AGNHOST_PACKAGES = ("bash", "bind9-dnsutils", "curl", "iproute2", "libc-bin", "n
 NGINX_PACKAGES = ("nginx-light", "libc-bin")
 ETCD_VERSION = "3.6.8"
 ETCD_TOOL = f"etcd@{ETCD_VERSION}"
-# The shell of busybox drops variables with names such as data-1, and prefers its own commands to those in the path.
+SAMPLE_TOOL = "sample-apiserver@0.29.2"
+# Debian's busybox lacks a change of its authors: its shell drops variables with names such as data-1. Tests that use
+# such names run `sh`, and the one that compares a message of busybox runs /bin/sh.
 SHELL_PACKAGE, SHELL = "bash-static", "usr/bin/bash-static"
+SHELL_PATH = "/usr/local/bin/sh"
 PASSWD = """\
 root:x:0:0:root:/root:/bin/sh
 www-data:x:33:33:www-data:/var/www:/bin/false
@@ -157,7 +160,7 @@ class TestImages:
         return self.image(
             ContainerConfig(entrypoint=("/sample-apiserver",)),
             *self.shell("bin"),
-            LayerFile("/sample-apiserver", self.program("sample-apiserver"), 0o755),
+            LayerFile("/sample-apiserver", self.toolbox.path("sample-apiserver", "sample-apiserver"), 0o755),
         )
 
     def pause(self) -> OciImage:
@@ -167,17 +170,18 @@ class TestImages:
     def dns_tools(self) -> list[LayerEntry]:
         """Returns a shell, `dig`, `curl`, `nc`, `ip` and `ss`; the packages replace commands of busybox."""
         packages = package_entries(AGNHOST_PACKAGES, self.toolbox.cache)
+        # The shell of busybox prefers its own commands to those in the path.
         links = (LayerLink("/usr/bin/sh", "bash"), LayerLink("/usr/bin/nc", "nc.openbsd"))
         return [*self.shell("usr/bin"), *packages, *links]
 
     def shell(self, directory: str) -> list[LayerEntry]:
         """Returns a shell and the commands of busybox in one directory, as in its own image, and the users."""
         busybox = self.toolbox.path("busybox", "busybox")
-        commands = {path.rsplit("/", 1)[-1] for path in busybox_applets(busybox)} - {"busybox", "sh"}
+        commands = {path.rsplit("/", 1)[-1] for path in busybox_applets(busybox)} - {"busybox"}
         entries = package_entries((SHELL_PACKAGE,), self.toolbox.cache)
         shell = next(entry for entry in entries if isinstance(entry, LayerFile) and entry.path == SHELL)
         return [
-            LayerFile(f"/{directory}/sh", shell.content, 0o755),
+            LayerFile(SHELL_PATH, shell.content, 0o755),
             LayerFile(f"/{directory}/busybox", busybox, 0o755),
             *(LayerLink(f"/{directory}/{name}", "busybox") for name in sorted(commands)),
             LayerFile("/etc/passwd", PASSWD.encode()),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.cluster_network.installer import ClusterNetwork
 from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
 from tests.agents import flex, prepare
-from tests.conformance.images import ETCD_TOOL, NAMES, TestImages
+from tests.conformance.images import ETCD_TOOL, NAMES, SAMPLE_TOOL, TESTS, TestImages
 from tests.conformance.result import ConformanceResult, excluded_tests, read_result
 from tests.wait import until
 
@@ -49,9 +49,15 @@ def prepare_cluster(
 
 
 def push_images(lab: Lab, progress: ProgressReporter, images: Collection[str] = tuple(NAMES)) -> None:
-    lab.toolbox.install((E2E_TOOL, *((ETCD_TOOL,) if "etcd" in images else ())), progress)
+    lab.toolbox.install((E2E_TOOL, *((ETCD_TOOL, SAMPLE_TOOL) if "etcd" in images else ())), progress)
     with progress.step("images of the conformance tests"):
         lab.services.push(TestImages(lab.toolbox).named(images))
+
+
+def forget_images(machine: EdgeMachine) -> None:
+    """Removes the images of tests from a node, which would not pull a changed one under the same name."""
+    ctr = "ctr --namespace k8s.io images"
+    machine.run("sh", "-c", f"{ctr} list --quiet | grep /{TESTS}/ | xargs --no-run-if-empty {ctr} remove")
 
 
 def runs_everywhere(lab: Lab, nodes: int) -> bool:

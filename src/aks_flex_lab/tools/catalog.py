@@ -223,6 +223,18 @@ def kubernetes_e2e(version: str) -> GoTool:
     )
 
 
+def sample_api_server(version: str) -> GoTool:
+    """Returns the API server of a test in its version: a later one needs rights that the test does not give it."""
+    return GoTool(
+        "sample-apiserver",
+        version,
+        (Command("sample-apiserver", "k8s.io/sample-apiserver"),),
+        BuildRecipe(f"sample-apiserver-{version}", megabytes=900),
+        version_text=f"v{version}",
+        on_demand=True,
+    )
+
+
 TOOLS: tuple[GoTool, ...] = (
     pause("3.9"),
     toxiproxy("2.5.0"),
@@ -250,6 +262,7 @@ TOOLS: tuple[GoTool, ...] = (
     podnet("1.0"),
     etcd("3.6.8"),
     coredns("1.15.0"),
+    sample_api_server("0.29.2"),
     kubernetes_e2e("1.36.3"),
 )
 
