@@ -98,6 +98,7 @@ SYSCTLS = (
     Exclusion("net.netfilter.nf_conntrack_count", "likewise"),
     Exclusion("kernel.ns_last_pid", "the ID of the last process"),
     Exclusion("kernel.perf_event_max_sample_rate", "the kernel lowers it when interrupts take long"),
+    Exclusion("vm.*_reserve_kbytes", "the kernel computes them from the memory that is free at boot"),
     Exclusion("kernel.random.*id", "random at every read or every boot"),
 )
 
