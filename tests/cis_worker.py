@@ -168,7 +168,8 @@ def proxy_metrics(node: WorkerNode) -> Finding:
         return not_applicable("kube-proxy does not run on this node; the agent installs none")
     addresses = node.listeners(PROXY_METRICS_PORT)
     return passed(
-        ", ".join(addresses) or "no listener", when=all(each in {"127.0.0.1", "[::1]"} for each in addresses)
+        ", ".join(addresses) or "no listener",
+        when=bool(addresses) and all(each in {"127.0.0.1", "[::1]"} for each in addresses),
     )
 
 
