@@ -19,12 +19,13 @@ from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.config.builders import CA, TOKEN, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import CommandResult
 
 JOIN: dict[str, object] = {
     "node.kubelet.serverURL": "https://cluster.example:443",
@@ -46,9 +47,9 @@ def config_of(values: dict[str, object] | None = None, *, without: Sequence[str]
     return load_settings({**given, **(values or {})}).config
 
 
-def empty_host() -> RecordedHost:
-    """Returns a machine without any of our files."""
-    host = RecordedHost({"/proc/filesystems": "nodev\toverlay\n"})
+def empty_host(answers: Mapping[tuple[str, ...], CommandResult] | None = None) -> RecordedHost:
+    """Returns a machine without any of our files, whose programs print these answers."""
+    host = RecordedHost({"/proc/filesystems": "nodev\toverlay\n"}, answers)
     for folder in SYSTEM_FOLDERS:
         host.apply(MakeDirectory(folder))
     host.done.clear()

@@ -27,7 +27,7 @@ from aks_flex_node.host.actions import (
     StartUnit,
     WriteFile,
 )
-from aks_flex_node.host.host import UnitState
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import (
     DATA,
@@ -442,11 +442,12 @@ def test_unbootstrap_keeps_artifacts_on_request() -> None:
 
 
 def test_unbootstrap_lists_foreign_files_in_its_directories() -> None:
-    host = empty_host()
+    calico = "/etc/cni/net.d/10-calico.conflist"  # of the cluster's network plugin, not of a package
+    host = empty_host({("dpkg-query", "--search", calico): CommandResult(1)})
     host.apply(MakeDirectory("/etc/cni/net.d"))
     host.apply(WriteFile("/etc/cni/net.d/87-podman.conflist", b"{}"))
     join(host)
-    host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))  # of the cluster's network plugin
+    host.apply(WriteFile(calico, b"{}"))
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
     assert leaving.run() == []
     assert leaving.left_on_purpose() == ["/etc/cni/net.d: 87-podman.conflist (not created by aks-flex-node)"]
