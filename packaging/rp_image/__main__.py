@@ -5,33 +5,31 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from aks_flex_lab.tools.recipes import machine_arch
 from aks_flex_node.errors import FlexError
 from release.checkout import HOME, ReleaseError
 from release.program_archives import PLATFORMS
-from rp_image.debian_packages import host_archive
+from rp_image.debian_packages import debian_archive
 from rp_image.image import ImageInputs, build_image, image_cache
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/image", description="Build the image of the resource provider.")
     parser.add_argument("--arch", choices=sorted(PLATFORMS), default=machine_arch(), help="architecture of the image")
-    parser.add_argument("--mirror", help="Debian mirror; this host's by default, or deb.debian.org")
-    parser.add_argument("--security-mirror", help="mirror of Debian's security updates")
+    parser.add_argument("--mirror", default="", help="Debian mirror; this host's by default")
+    parser.add_argument(
+        "--security-mirror", default="", help="mirror of Debian's security updates; this host's by default"
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=HOME / "dist", help="output directory")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     options = parsed(sys.argv[1:])
-    archive = host_archive()
-    archive = replace(
-        archive, mirror=options.mirror or archive.mirror, security=options.security_mirror or archive.security
-    )
     try:
+        archive = debian_archive(options.mirror, options.security_mirror)
         with tempfile.TemporaryDirectory() as work:
             built = build_image(ImageInputs.fetch(options.arch, image_cache(), Path(work), archive))
     except (ReleaseError, FlexError) as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_lab.machines.base_system import apt_sites, package_source
 from aks_flex_lab.processes import run
 from deb.archive_formats import ar_members
 from release.checkout import ReleaseError
@@ -46,10 +47,10 @@ PRINTED = re.compile(r"^'[^']+' (?P<file>\S+) \d+ SHA256:(?P<sha256>[0-9a-f]{64}
 
 @dataclass(frozen=True)
 class DebianArchive:
-    """Where packages come from. Mirrors of an earlier date (snapshot.debian.org) have the packages of that date."""
+    """Where packages come from. Mirrors of an earlier date have the packages of that date."""
 
-    mirror: str = "http://deb.debian.org/debian"
-    security: str = "http://deb.debian.org/debian-security"
+    mirror: str
+    security: str
 
     def sources(self) -> str:
         options = f"[signed-by={KEYRING}]"
@@ -59,14 +60,15 @@ class DebianArchive:
         )  # fmt: skip
 
 
-def host_archive() -> DebianArchive:
-    """Returns the archive that this host uses, if it runs Debian."""
-    targets = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", check=False).out
-    sites = {release: site for site, _, release in (line.partition(" ") for line in targets.splitlines())}
-    default = DebianArchive()
-    security = next((site for release, site in sites.items() if release.endswith("-security")), default.security)
-    plain = ("bookworm", "trixie", "forky", "stable", "testing", "sid")
-    return DebianArchive(next((sites[name] for name in plain if name in sites), default.mirror), security)
+def debian_archive(mirror: str = "", security: str = "") -> DebianArchive:
+    """Returns these mirrors, or those that this host uses, if it runs Debian."""
+    sites = {} if mirror and security else apt_sites()
+    found = mirror or package_source()
+    updates = security or next((site for name, site in sites.items() if name.endswith("-security")), "")
+    if found and updates:
+        return DebianArchive(found, updates)
+    missing = "--security-mirror" if found else "--mirror"
+    raise ReleaseError(f"The apt sources of this host have no such Debian mirror. Set {missing} URL.")
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ class Server(uvicorn.Server):
         """
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        self._service.poll_cache.release_waiters(RELEASE_SECONDS if self._service.settings.has_replicas else 0.0)
+        settings = self._service.settings
+        uses_postgres = bool(settings.database or settings.database_file)  # which other replicas can share
+        self._service.poll_cache.release_waiters(RELEASE_SECONDS if uses_postgres else 0.0)
         super().handle_exit(sig, frame)
 
     @contextmanager

@@ -322,11 +322,6 @@ class ServiceSettings(SettingsModel):
         return self.state_dir / "admin.key"
 
     @property
-    def has_replicas(self) -> bool:
-        """Whether other replicas can serve the clients of this one: PostgreSQL is what they share."""
-        return bool(self.database or self.database_file)
-
-    @property
     def sqlite_file(self) -> Path:
         return self.state_dir / "flex.db"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from rp_image.debian_packages import host_archive
+from rp_image.debian_packages import debian_archive
 from rp_image.image import ImageInputs, build_image, image_cache
 
 from aks_flex_lab.tools.recipes import machine_arch
@@ -34,7 +34,7 @@ REFUSED = "would violate the pod's disruption budget"
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> OciImage:
     work = tmp_path_factory.mktemp("wheels")
-    return build_image(ImageInputs.fetch(machine_arch(), image_cache(), work, host_archive())).image
+    return build_image(ImageInputs.fetch(machine_arch(), image_cache(), work, debian_archive())).image
 
 
 @dataclass

@@ -188,16 +188,21 @@ class BaseSystem:
         """Completes the base after its configuration, for other kinds of machines."""
 
 
+DEBIAN_RELEASES = ("bookworm", "trixie", "forky", "sid", "stable", "testing")
+
+
 def package_source() -> str:
     """Returns the host's own Debian mirror; empty on another distribution, where debootstrap uses its default."""
     if "ID=debian" not in Path("/etc/os-release").read_text().splitlines():
         return ""
-    targets = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", check=False)
-    for line in targets.out.splitlines():
-        site, _, release = line.partition(" ")
-        if release in {"bookworm", "trixie", "forky", "sid", "stable", "testing"}:
-            return site
-    return ""
+    sites = apt_sites()
+    return next((sites[name] for name in DEBIAN_RELEASES if name in sites), "")
+
+
+def apt_sites() -> dict[str, str]:
+    """Returns the mirror of each release in the sources of the host's apt."""
+    targets = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", check=False).out
+    return {release: site for site, _, release in (line.partition(" ") for line in targets.splitlines())}
 
 
 def copy_tree(source: Path, target: Path) -> None:

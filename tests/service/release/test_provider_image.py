@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from rp_image.debian_packages import PACKAGES, PYTHON, host_archive
+from rp_image.debian_packages import PACKAGES, PYTHON, debian_archive
 from rp_image.image import SBOM_PATH, BuiltImage, ImageInputs, build_image, image_cache, oci_archive
 
 from aks_flex_lab.images.builder import ContainerConfig, LayerFile, make_image, make_layer
@@ -34,7 +34,7 @@ exec chroot --userspec=10001:10001 "$0" /opt/aks-flex-rp/bin/aks-flex-rp "$@"
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> ImageInputs:
-    return ImageInputs.fetch(machine_arch(), image_cache(), tmp_path_factory.mktemp("wheels"), host_archive())
+    return ImageInputs.fetch(machine_arch(), image_cache(), tmp_path_factory.mktemp("wheels"), debian_archive())
 
 
 @pytest.fixture(scope="module")
