@@ -238,7 +238,7 @@ class FaultRuleTable:
         """Removes all fault rules and resets the request counts."""
         with self._lock:
             self._rules.clear()
-            self._fetched.clear()
+            self._fetched = {}  # requests that are still answered count in the old one
 
     def match(self, request: MirrorRequest) -> FaultRule | None:
         """Returns the oldest rule that matches the request and is not used up, and counts the hit."""
@@ -258,10 +258,18 @@ class FaultRuleTable:
         with self._lock:
             return tuple(self._rules.values())
 
-    def count(self, path: str, requests: int = 0, sent: int = 0) -> None:
+    def count_request(self, path: str) -> Callable[[int], None]:
+        """Counts a request; returns the function that counts the bytes of its body, unless the counts were reset."""
         with self._lock:
-            known = self._fetched.get(path) or RequestCount(path)
-            self._fetched[path] = RequestCount(path, known.requests + requests, known.bytes + sent)
+            counts = self._fetched
+            known = counts.get(path) or RequestCount(path)
+            counts[path] = replace(known, requests=known.requests + 1)
+
+        def count_bytes(sent: int) -> None:
+            with self._lock:
+                counts[path] = replace(counts[path], bytes=counts[path].bytes + sent)
+
+        return count_bytes
 
     def request_counts(self) -> tuple[RequestCount, ...]:
         with self._lock:

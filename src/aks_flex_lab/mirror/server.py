@@ -58,6 +58,11 @@ class MirrorState:
 
     root: Path
     rules: FaultRuleTable
+    overlay: Path | None = None  # a tree whose files replace those of `root`; it may appear and change at any time
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return (self.overlay, self.root) if self.overlay else (self.root,)
 
 
 @dataclass
@@ -70,6 +75,7 @@ class AccessLogEntry:
     sent: int = 0
     switch: str = "-"
     began: float = field(default_factory=time.monotonic)
+    count_bytes: Callable[[int], None] = field(default=lambda _sent: None, repr=False)
 
 
 class MirrorRequestHandler(BaseHTTPRequestHandler):
@@ -103,14 +109,14 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         record = AccessLogEntry(target.path, self.headers.get("Range", "-"))
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # An unread body must not be parsed as the next request.
-        self.site.rules.count(target.path, requests=1)
+        record.count_bytes = self.site.rules.count_request(target.path)
         try:
             self._answer(target, record)
         finally:
             self._log(record)
 
     def _answer(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
-        file = served_files.open_file(self.site.root, target)
+        file = served_files.open_file(self.site.roots, target)
         if file is None:
             self._answer_without_file(target, record)
             return
@@ -166,7 +172,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
     ) -> None:
         def note(count: int) -> None:
             record.sent += count
-            self.site.rules.count(record.path, sent=count)
+            record.count_bytes(count)
 
         if self.buffer is None:
             self.buffer = memoryview(bytearray(CHUNK_BYTES))

@@ -85,7 +85,7 @@ def test_removed_and_reset_fault_rules_are_inactive() -> None:
     assert board.remove(first.id)
     assert not board.remove(first.id)
     assert (board.is_active(first), board.is_active(second)) == (False, True)
-    board.count("a/b", requests=1)
+    board.count_request("a/b")
     board.reset()
     assert (board.rules(), board.request_counts(), board.is_active(second)) == ((), (), False)
     assert board.add("*", CutFault()).id > second.id  # an ID is not reused
@@ -93,11 +93,21 @@ def test_removed_and_reset_fault_rules_are_inactive() -> None:
 
 def test_request_counts_are_summed_per_path() -> None:
     board = FaultRuleTable()
-    board.count("b", requests=1)
-    board.count("a", requests=1)
-    board.count("a", sent=10)
-    board.count("a", requests=1, sent=5)
+    board.count_request("b")
+    board.count_request("a")(10)
+    board.count_request("a")(5)
     assert board.request_counts() == (RequestCount("a", 2, 15), RequestCount("b", 1, 0))
+
+
+def test_bytes_of_request_before_reset_are_not_counted_after_it() -> None:
+    board = FaultRuleTable()
+    send_before = board.count_request("a")
+    board.reset()
+    send_before(10)
+    assert board.request_counts() == ()
+    board.count_request("a")(1)
+    send_before(10)
+    assert board.request_counts() == (RequestCount("a", 1, 1),)
 
 
 @pytest.mark.parametrize(
