@@ -18,6 +18,7 @@ from aks_flex_node.agent.daemon.conditions import (
 )
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.unit.agent.config.builders import TOKEN
 from tests.unit.agent.daemon.fakes import READY, WELL
 
@@ -144,6 +145,15 @@ def test_config_applied_condition_reflects_the_last_update(
     changes: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
     assert conditions_of(replace(QUIET, **changes))["ConfigApplied"] == expected
+
+
+@pytest.mark.parametrize("state", [ProviderState.AGENT_FAILING, ProviderState.BAD_CONFIGURATION])
+def test_configuration_that_is_not_stored_is_not_reported_as_applied(state: ProviderState) -> None:
+    failing = DaemonState().with_provider_state(state, "The disk is full: could not write a file.")
+    expected = ("False", "NotAccepted", "The disk is full: could not write a file.")
+
+    assert conditions_of(replace(QUIET, state=failing))["ConfigApplied"] == expected
+    assert conditions_of(replace(QUIET, state=failing, next_version="8"))["ConfigApplied"][1] == "Pending"
 
 
 def test_upgrade_failed_condition_gives_the_cause_of_the_rollback() -> None:
