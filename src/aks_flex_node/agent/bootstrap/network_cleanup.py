@@ -31,7 +31,7 @@ CHAIN = re.compile(
     r"|KUBE-(?:[A-Z]+(?:-[A-Z]+)*|(?:SEP|SVC|SVL|EXT|FW|XLB)-[A-Z0-9]+)"
 )
 FAMILIES = ("iptables", "ip6tables")
-IP = {"ip": ("ip", "-j", "route", "show"), "ip6": ("ip", "-j", "-6", "route", "show")}
+ROUTE_COMMANDS = {"ip": ("ip", "-j", "route", "show"), "ip6": ("ip", "-j", "-6", "route", "show")}
 PROXY_TABLE = "kube-proxy"  # of nftables
 # What kube-proxy sets by default, and nothing else changes back.
 PROXY_SETTINGS = {
@@ -57,7 +57,7 @@ def existing_names(host: Host, config: NodeConfig) -> Found:
         return {}
     chains = {family: sorted(set(_chains(host.query(f"{family}-save").out))) for family in FAMILIES}
     settings = {key: host.read(sysctl_path(key)) for key in PROXY_SETTINGS}
-    routes = [str(route["dst"]) for family in IP for route in _routes(host, family)]
+    routes = [str(route["dst"]) for family in ROUTE_COMMANDS for route in _routes(host, family)]
     return {
         **{family: names for family, names in chains.items() if names},
         "links": _links(host),
@@ -132,7 +132,7 @@ def parse_link_names(text: str) -> list[str]:
 
 
 def _routes(host: Host, family: str) -> list[dict[str, Any]]:
-    return [route for route in json.loads(host.query(*IP[family]).out or "[]") if "dst" in route]
+    return [route for route in json.loads(host.query(*ROUTE_COMMANDS[family]).out or "[]") if "dst" in route]
 
 
 def _route_removal(host: Host, found: Sequence[str], pod_cidr: str) -> Iterator[Action]:
@@ -146,7 +146,7 @@ def _route_removal(host: Host, found: Sequence[str], pod_cidr: str) -> Iterator[
         destination, gateway = str(route["dst"]), str(route.get("gateway", ""))
         of_plugin = route.get("protocol") not in OTHER_PROTOCOLS
         if gateway and of_plugin and destination not in found and _is_of_a_node(destination, own):
-            delete = (*IP[family][:1], *(("-6",) if family == "ip6" else ()), "route", "delete", destination)
+            delete = ("ip", *(("-6",) if family == "ip6" else ()), "route", "delete", destination)
             yield Run((*delete, "via", gateway), f"remove the route to pods {destination}", about=destination)
 
 

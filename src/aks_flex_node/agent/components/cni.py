@@ -38,7 +38,6 @@ NETWORK = "99-aks-flex-node.conflist"
 NETWORK_NAME = "aks-flex-node"
 BRIDGE = "flex0"
 CONFIGURATIONS = (".conf", ".conflist", ".json")
-LINKS = "links"  # where the facts have the bridges of the machine
 TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"  # a directory for each container that runs
 CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 # The kubelet restarts a pod whose sandbox has exited, and containerd attaches it to the network that is first now.
@@ -58,7 +57,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         for template in (config.cni.url, Cni().url)
     )
     files = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
-    networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
+    networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr), watch_directory=True),)
     release = artifact("cni", version, url, files, config.cni.sha256, publisher)
     return Spec(
         (
@@ -84,11 +83,11 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     return replace(
         facts,
         contents={**facts.contents, **sandboxes, **{path: host.read(path) for path in processes}},
-        children={**facts.children, LINKS: _links(host)},
+        bridges=_bridges(host),
     )
 
 
-def _links(host: Host) -> tuple[str, ...]:
+def _bridges(host: Host) -> tuple[str, ...]:
     """Returns the bridges of the machine. A container may see those of another one in /sys."""
     shown = host.query("ip", "-j", "link", "show", "type", "bridge").out
     return tuple(str(link.get("ifname", "")) for link in json.loads(shown or "[]"))
@@ -153,7 +152,7 @@ def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
             why = f"restart the pod with address {path.rpartition('/')[2]}, which is not on the cluster's network"
             yield Run((*KILL, process, container), why, about=BRIDGE)
         yield Remove(path)
-    if BRIDGE in facts.children.get(LINKS, ()):
+    if BRIDGE in facts.bridges:
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}", about=BRIDGE)
 
 

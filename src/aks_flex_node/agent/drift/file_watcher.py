@@ -15,7 +15,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.components.catalog import ALL, managed_components
 from aks_flex_node.agent.drift.detection import UNIT_DIRS
 from aks_flex_node.agent.policy import POLICY_FILE
@@ -228,7 +227,7 @@ def watch_paths(engine: Engine, components: Sequence[Component] = ALL) -> frozen
 
 def _paths(resource: Resource, host: Host) -> Iterator[str]:
     match resource:
-        case File(path) if path.endswith(f"/{cni.NETWORK}"):  # a network plugin adds its own file beside it
+        case File(path, watch_directory=True):
             yield from (path, path.rpartition("/")[0] + "/")
         case Directory(path) | File(path) | FileLine(path) | Symlink(path):
             yield path

@@ -59,6 +59,7 @@ class Facts:
     owned: OwnedResources = field(default_factory=OwnedResources)
     originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that existed before the agent
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of owned directories
+    bridges: tuple[str, ...] = ()  # network bridges of the machine, observed by the component that has one
     unfinished: frozenset[str] = frozenset()  # paths with temporary files left by a crash
     broken_links: frozenset[str] = frozenset()  # links in place of directories, whose targets are no directories
     asides: frozenset[str] = frozenset()  # owned paths of which something damaged was set aside

@@ -35,10 +35,13 @@ class RuntimePath:
 
 @dataclass(frozen=True)
 class File:
+    """A file. With `watch_directory`, other files in its directory change what the component does."""
+
     path: str
     content: bytes = field(repr=False)
     mode: int = 0o644
     secret: bool = False
+    watch_directory: bool = False
 
 
 @dataclass(frozen=True)
