@@ -1,8 +1,8 @@
 """Many simulated nodes that poll a provider while its nodes are changed: `python -m tests.polling_fleet TASK RESULT`.
 
 Each node holds a long poll on a connection of its own, as the agent does. A poll that fails is repeated once after a
-second; the agent waits longer. A separate process, so that it can run in a network namespace of the lab. It ends at
-SIGTERM, when all writes have been answered and every node has seen the last change of its configuration.
+second; the agent waits longer. `running_fleet` runs it as a separate process, also in a network namespace of the lab.
+It ends at SIGTERM, when all writes have been answered and every node has seen the last change of its configuration.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ import signal
 import ssl
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from aks_flex_lab.processes import spawn
 from bench.rp_load.connections import Server, header, length_of
 from bench.rp_load.fleet import poll, put
+from bench.rp_load.service_process import CHECKOUT_ENVIRONMENT
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aks_flex_lab.processes import ProcessHandle
 
 RETRY_SECONDS = 1.0
 WRITERS = 4
@@ -215,6 +224,32 @@ class PollingFleet:
 
     def _unseen(self, etags: dict[int, bytes]) -> list[int]:
         return [number for number, etag in etags.items() if self._etags.get(number) != etag]
+
+
+@dataclass(frozen=True)
+class RunningFleet:
+    process: ProcessHandle
+    result_file: Path
+    log: Path
+
+    def end(self) -> FleetResult:
+        self.process.kill()
+        until(lambda: not self.process.alive, "the fleet has ended", 360)
+        assert self.result_file.exists(), self.log.read_text()
+        return FleetResult.read(self.result_file)
+
+
+@contextmanager
+def running_fleet(directory: Path, task: FleetTask, prefix: Sequence[str] = ()) -> Iterator[RunningFleet]:
+    """Runs the fleet in a process; `prefix` is a command that runs it elsewhere, such as in a network namespace."""
+    written, result, log = (directory / name for name in ("fleet.json", "fleet-result.json", "fleet.log"))
+    written.write_text(json.dumps(asdict(task)))
+    words = (*prefix, sys.executable, "-m", "tests.polling_fleet", str(written), str(result))
+    process = spawn(words, log=log, env=CHECKOUT_ENVIRONMENT)
+    try:
+        yield RunningFleet(process, result, log)
+    finally:
+        process.stop()
 
 
 def main() -> None:

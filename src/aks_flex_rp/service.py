@@ -383,11 +383,11 @@ class MeasuredCertificates:
     """A certificate source that reports the expiry of the current certificate as a metric."""
 
     source: CertificateSource
-    tell: Callable[[float], None]
+    report_expiry: Callable[[float], None]
 
     def current(self, now: float) -> CertificateChain:
         chain = self.source.current(now)
-        self.tell(chain.certificates[0].not_valid_after_utc.timestamp())
+        self.report_expiry(chain.certificates[0].not_valid_after_utc.timestamp())
         return chain
 
 

@@ -149,7 +149,7 @@ class NodeJobs:
 
     async def run_all(self) -> None:
         """Runs all Jobs, some at a time. Raises the error of the first that fails; the others keep running."""
-        self._tell()
+        self._set_progress_text()
         nodes = iter(self.run.nodes)
         count = min(MOST_AT_A_TIME, len(self.run.nodes))
         workers = [asyncio.create_task(self._run_each(nodes)) for _ in range(count)]
@@ -168,7 +168,7 @@ class NodeJobs:
         for node in nodes:
             await self._run_on(node)
             self.waits.pop(node, None)
-            self._tell()
+            self._set_progress_text()
 
     async def _run_on(self, node: str) -> None:
         looks = 0
@@ -224,10 +224,10 @@ class NodeJobs:
         pod = await self._pod(name)
         reason = gate_jobs.waiting_reason(pod) if pod else _no_pod(self.spec.namespace, name)
         self.waits[node] = reason
-        self._tell()
+        self._set_progress_text()
         return None if await self._is_there(node) else False
 
-    def _tell(self) -> None:
+    def _set_progress_text(self) -> None:
         done = f"The Job has succeeded on {self.succeeded} of {len(self.run.nodes)} nodes."
         waiting = next((f" Node {node}: {why}." for node, why in self.waits.items()), "")
         self.progress.text = f"{done}{waiting}"

@@ -12,6 +12,8 @@ import pytest
 import urllib3
 
 from aks_flex_node.agent.provider.poll_result import ProviderState, classify
+from aks_flex_rp import server
+from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.store.changes import Resync
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
@@ -287,6 +289,23 @@ def test_held_polls_return_304_when_service_stops(
     answer = waiting.result(SOON)
     assert answer.status == 304
     assert answer.headers["connection"] == "close"  # otherwise the next poll is sent to a replica that stops
+
+
+def test_poll_that_a_stopping_service_has_no_time_for_is_told_to_repeat(
+    run_service: Callable[..., AbstractContextManager[Running]],
+    tenant: Tenant,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "STOP_SECONDS", 1)
+    monkeypatch.setattr(PollCache, "release_waiters", lambda *_: None)
+    with run_service() as service:
+        service.admin.put("edge", principal())
+        waiting = poll(pool, service.admin, "edge")
+        held(service)
+    answer = waiting.result(SOON)
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
 
 
 def test_stopping_service_is_not_ready_and_holds_no_polls(

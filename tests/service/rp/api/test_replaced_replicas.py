@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import select
 import shutil
 import socket
 import socketserver
-import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.pki import CertificateAuthority
-from aks_flex_lab.processes import spawn
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.connections import Server
 from bench.rp_load.fleet import fill, token
-from bench.rp_load.service_process import CHECKOUT_ENVIRONMENT, OPERATOR_LIMITS, fast_signing, running_service
-from tests.polling_fleet import FleetResult, FleetTask
+from bench.rp_load.service_process import OPERATOR_LIMITS, fast_signing, running_service
+from tests.polling_fleet import FleetTask, running_fleet
 from tests.service.rp.api.tenants import Tenant, running_tenant
 from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
@@ -137,11 +134,7 @@ def test_nodes_do_not_notice_replaced_replicas_and_database_restart(tmp_path: Pa
         ca = shutil.copy2(first.server.ca, tmp_path / "ca.crt")
         tokens = [token(tenant, number) for number in range(NODES)]
         task = FleetTask(Server("127.0.0.1", balancer.port, str(ca), "127.0.0.1"), tokens, first.admin, HOLD_SECONDS)
-        files = tmp_path / "task.json", tmp_path / "result.json"
-        files[0].write_text(json.dumps(asdict(task)))
-        command = (sys.executable, "-m", "tests.polling_fleet", *files)
-        fleet = spawn(command, log=tmp_path / "fleet.log", env=CHECKOUT_ENVIRONMENT)
-        stack.callback(fleet.stop)
+        fleet = stack.enter_context(running_fleet(tmp_path, task))
         until(lambda: balancer.count > NODES, "all nodes poll", 120)
         replicas.replace_oldest()
         replicas.replace_oldest()
@@ -149,10 +142,7 @@ def test_nodes_do_not_notice_replaced_replicas_and_database_restart(tmp_path: Pa
         postgres.stop()
         postgres.start()
         time.sleep(2 * HOLD_SECONDS)
-        fleet.kill()
-        until(lambda: not fleet.alive, "the fleet has ended", 300)
-        assert files[1].exists(), (tmp_path / "fleet.log").read_text()
-    result = FleetResult.read(files[1])
+        result = fleet.end()
     assert not [each for each in result.failures if each.lost]
     assert not result.missing  # answered writes that are not there
     assert not result.unseen

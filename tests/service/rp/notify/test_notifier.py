@@ -59,7 +59,7 @@ class Office:
     def sender(self, url: str, store: Store, pace: RetryPolicy = QUICK) -> WebhookSender:
         return WebhookSender(self.hook(url), store, self.count, pace)
 
-    async def tell(self, store: Store, *names: str, urls: tuple[str, ...]) -> None:
+    async def queue_messages(self, store: Store, *names: str, urls: tuple[str, ...]) -> None:
         """Queues one message for each node that it has joined, in this order."""
         notices = EventPublisher(tuple(map(self.hook, urls)))
         for number, name in enumerate(names):
@@ -99,7 +99,7 @@ def numbers(received: list[Received]) -> list[int]:
 def test_pending_messages_are_sent_once_across_replicas(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         async with office.store() as one, office.store() as other:
-            await office.tell(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
+            await office.queue_messages(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
             await until_empty(
                 one,
                 office.sender(receiver.url, one, RetryPolicy()),
@@ -118,7 +118,7 @@ def test_failed_message_is_retried_with_same_id_in_order_of_node(office: Office,
 
     async def work() -> None:
         async with office.store() as store:
-            await office.tell(store, *["edge-1"] * 4, urls=(receiver.url,))
+            await office.queue_messages(store, *["edge-1"] * 4, urls=(receiver.url,))
             await until_empty(store, office.sender(receiver.url, store))
 
     run(work())
@@ -134,7 +134,7 @@ def test_refused_message_does_not_block_others_and_is_retried(office: Office, re
     async def work() -> None:
         nonlocal refusing
         async with office.store() as store:
-            await office.tell(store, *["edge-1"] * 3, urls=(receiver.url,))
+            await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
             sender = office.sender(receiver.url, store)
             while office.counts["sent"] < 2:
                 await sender.once()
@@ -155,7 +155,7 @@ def test_unreachable_receiver_gets_all_messages_when_it_recovers(office: Office)
 
     async def work() -> None:
         async with office.store() as store:
-            await office.tell(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
+            await office.queue_messages(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
             sender = office.sender(url, store, RetryPolicy(first=3.0))
             await sender.once()
             assert office.counts == {"failed": MAX_CONCURRENT}
@@ -177,7 +177,7 @@ def test_hanging_receiver_does_not_block_other_receivers(office: Office, receive
         with receiving() as hanging:
             hanging.hold.clear()
             async with office.store() as store:
-                await office.tell(store, "edge-1", "edge-2", urls=(hanging.url, receiver.url))
+                await office.queue_messages(store, "edge-1", "edge-2", urls=(hanging.url, receiver.url))
                 stuck = asyncio.create_task(office.sender(hanging.url, store).once())
                 quick = office.sender(receiver.url, store)
                 while len(receiver.received) < 2:
@@ -196,11 +196,11 @@ def test_receiver_answering_410_gets_no_more_messages(office: Office, receiver: 
 
     async def work() -> None:
         async with office.store() as store:
-            await office.tell(store, *["edge-1"] * 3, urls=(receiver.url,))
+            await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
             sender = office.sender(receiver.url, store)
             await sender.once()
             assert await store.pending_messages() == ()
-            await office.tell(store, "edge-2", urls=(receiver.url,))
+            await office.queue_messages(store, "edge-2", urls=(receiver.url,))
             await sender.once()
             assert await store.pending_messages() == ()
 
@@ -212,7 +212,7 @@ def test_receiver_answering_410_gets_no_more_messages(office: Office, receiver: 
 def test_message_claimed_by_killed_replica_is_sent_by_another(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         async with office.store() as store:
-            await office.tell(store, "edge-1", urls=(receiver.url,))
+            await office.queue_messages(store, "edge-1", urls=(receiver.url,))
             (taken,) = await store.due_messages(office.hook(receiver.url).key, time.time(), 8, 0.3)
             sender = office.sender(receiver.url, store)
             await sender.once()
@@ -227,7 +227,7 @@ def test_outbox_is_bounded_and_drops_messages_older_than_a_day(office: Office, r
     async def work() -> None:
         async with office.store() as store:
             hook = office.hook(receiver.url)
-            await office.tell(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
+            await office.queue_messages(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
             old = EventPublisher((hook,)).messages_about(
                 "/c", "old", [NodeEvent(NodeEventKind.JOINED)], time.time() - 86401
             )

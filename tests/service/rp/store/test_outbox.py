@@ -21,7 +21,7 @@ def message(id: str, node: str = "edge-1", hook: str = "hook", at: float = NOW) 
     return OutboxMessage(id, hook, "/c", node, at, f'{{"id": "{id}", "text": "käse"}}')
 
 
-async def tell(store: Store, *messages: OutboxMessage) -> None:
+async def add_messages(store: Store, *messages: OutboxMessage) -> None:
     """Adds messages with an unrelated change of a node."""
     found = await store.node("/c", "teller")
     version = found.version + 1 if found else 1
@@ -37,7 +37,7 @@ async def waiting(store: Store) -> dict[str, int]:
 
 
 async def test_message_is_read_back_unchanged_with_attempt_count(store: Store) -> None:
-    await tell(store, message("a"))
+    await add_messages(store, message("a"))
     assert await store.due_messages("hook", NOW, 10, 30) == (replace(message("a"), attempts=1),)
     assert await store.due_messages("hook", NOW + 31, 10, 30) == (replace(message("a"), attempts=2),)
 
@@ -66,7 +66,7 @@ async def test_claimed_message_is_not_given_to_other_senders(store: Store, place
     other = place()
     await other.start()
     try:
-        await tell(store, *(message(str(number), f"edge-{number}") for number in range(40)))
+        await add_messages(store, *(message(str(number), f"edge-{number}") for number in range(40)))
         both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
         left = await due(store, limit=40)  # concurrent readers may get fewer messages than requested
         assert sorted(int(each) for some in (*both, left) for each in some) == list(range(40))
@@ -76,7 +76,7 @@ async def test_claimed_message_is_not_given_to_other_senders(store: Store, place
 
 
 async def test_messages_of_a_node_are_sent_one_at_a_time_in_order(store: Store) -> None:
-    await tell(store, message("first"), message("second"), message("other", "edge-2"))
+    await add_messages(store, message("first"), message("second"), message("other", "edge-2"))
     assert await due(store) == ["first", "other"]
     assert await due(store) == []
     await store.message_sent(message("first"))
@@ -84,7 +84,7 @@ async def test_messages_of_a_node_are_sent_one_at_a_time_in_order(store: Store) 
 
 
 async def test_failed_message_blocks_its_node_but_refused_message_does_not(store: Store) -> None:
-    await tell(store, message("first"), message("second"))
+    await add_messages(store, message("first"), message("second"))
     await due(store)
     await store.message_failed(message("first"), NOW + 60, "It was away.")
     assert await due(store, NOW + 59) == []
@@ -95,7 +95,7 @@ async def test_failed_message_blocks_its_node_but_refused_message_does_not(store
 
 
 async def test_receivers_have_independent_queues(store: Store) -> None:
-    await tell(store, message("a"), message("a", hook="other"), message("b", hook="other"))
+    await add_messages(store, message("a"), message("a", hook="other"), message("b", hook="other"))
     assert await due(store) == ["a"]
     await store.message_sent(message("a"))
     assert await waiting(store) == {"other": 2}
@@ -103,7 +103,7 @@ async def test_receivers_have_independent_queues(store: Store) -> None:
 
 
 async def test_trim_drops_oldest_messages_of_receiver(store: Store) -> None:
-    await tell(store, *(message(str(number)) for number in range(5)), message("other", hook="other"))
+    await add_messages(store, *(message(str(number)) for number in range(5)), message("other", hook="other"))
     assert await store.trim_messages("hook", 5) == 0
     assert await store.trim_messages("hook", 2) == 3
     assert await ids(store) == ["3", "4"]
@@ -111,7 +111,7 @@ async def test_trim_drops_oldest_messages_of_receiver(store: Store) -> None:
 
 
 async def test_old_messages_and_messages_of_removed_receiver_are_deleted(store: Store) -> None:
-    await tell(store, message("old", at=NOW - 1), message("new"), message("a", hook="gone"))
+    await add_messages(store, message("old", at=NOW - 1), message("new"), message("a", hook="gone"))
     assert await store.forget_messages(NOW) == 1
     assert await store.drop_messages("gone") == 1
     assert await store.drop_messages("gone") == 0
@@ -120,7 +120,7 @@ async def test_old_messages_and_messages_of_removed_receiver_are_deleted(store: 
 
 async def test_pending_messages_show_count_age_and_last_failure(store: Store) -> None:
     assert await store.pending_messages() == ()
-    await tell(store, message("a", at=NOW - 5), message("b", "edge-2"))
+    await add_messages(store, message("a", at=NOW - 5), message("b", "edge-2"))
     await store.message_failed(message("a"), NOW + 5, "The receiver responded with 500.")
     (found,) = await store.pending_messages()
     assert (found.messages, found.oldest, found.failure) == (2, NOW - 5, "The receiver responded with 500.")
