@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import secrets
 import shutil
-import sys
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -19,17 +17,16 @@ from aks_flex_lab.components.resource_provider import PROVIDER_AUDIENCE
 from aks_flex_lab.entra.directory import TENANT_ID, EntraPrincipal, new_id
 from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
 from aks_flex_lab.images.builder import TaggedImage
-from aks_flex_lab.processes import run, spawn
+from aks_flex_lab.processes import run
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.connections import Server
 from bench.rp_load.fleet import FACTS, fill, principal_of
-from bench.rp_load.service_process import CHECKOUT_ENVIRONMENT, OPERATOR_LIMITS
+from bench.rp_load.service_process import OPERATOR_LIMITS
 from release.checkout import HOME
-from tests.polling_fleet import FleetResult, FleetTask
+from tests.polling_fleet import FleetTask
 from tests.service.rp.store.builders import KEY, record_authenticator
 from tests.service.rp.store.servers import USER, PostgresServer, postgres_server
-from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_lab.images.builder import OciImage
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
-    from aks_flex_lab.processes import ProcessHandle
 
 MANIFESTS = HOME / "packaging" / "kubernetes"
 NAMESPACE = "aks-flex"
@@ -65,7 +61,7 @@ class Deployment:
         found = self.lab.cluster.get("pods", "-n", NAMESPACE, "-l", SELECTOR)
         return list(found["items"]) if found else []
 
-    def places(self) -> set[str]:
+    def node_names(self) -> set[str]:
         """Returns the nodes on which replicas run."""
         return {pod["spec"]["nodeName"] for pod in self.pods()}
 
@@ -178,32 +174,6 @@ def node_tokens(issuer: TokenIssuer, nodes: int) -> list[str]:
         for number in range(nodes)
     ]
     return [issuer.access_token(principal, PROVIDER_AUDIENCE) for principal in principals]
-
-
-@dataclass
-class RunningFleet:
-    process: ProcessHandle
-    result_file: Path
-    log: Path
-
-    def end(self) -> FleetResult:
-        self.process.kill()
-        until(lambda: self.result_file.exists() or not self.process.alive, "the fleet ends", 300)
-        until(lambda: not self.process.alive, "the fleet has ended", 60)
-        assert self.result_file.exists(), self.log.read_text()
-        return FleetResult.read(self.result_file)
-
-
-@contextmanager
-def polling_fleet(clients: NodeNetwork, directory: Path, task: FleetTask) -> Iterator[RunningFleet]:
-    written, result, log = (directory / name for name in ("fleet.json", "fleet-result.json", "fleet.log"))
-    written.write_text(json.dumps(asdict(task)))
-    words = (sys.executable, "-m", "tests.polling_fleet", str(written), str(result))
-    process = spawn(clients.command(*words), log=log, env=CHECKOUT_ENVIRONMENT)
-    try:
-        yield RunningFleet(process, result, log)
-    finally:
-        process.stop()
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ exit 1
 
 
 @contextlib.contextmanager
-def broken_kubelet(lab: Lab, version: str) -> Iterator[str]:
+def broken_kubelet(lab: Lab, version: str, arch: str = "") -> Iterator[str]:
     """Publishes a version of Kubernetes whose programs exit immediately; yields the version."""
     folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{version}"
     for program in ("kubelet", "kubectl", "kubeadm"):
-        place = folder / f"bin/linux/{lab.toolbox.arch}/{program}"
+        place = folder / f"bin/linux/{arch or lab.toolbox.arch}/{program}"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(FAILING_KUBELET)
         place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING_KUBELET.encode()).hexdigest())

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ReleaseError(Exception):
@@ -41,6 +45,17 @@ def version() -> str:
 def changed_at() -> int:
     """Returns the time of the last commit, which is the timestamp of all build results for reproducible builds."""
     return int(run("git", "log", "-1", "--format=%ct", cwd=HOME).out)
+
+
+def tracked_files(folders: Iterable[Path], checkout: Path = HOME) -> list[Path]:
+    """Returns the files of directories that git tracks: what else is in the working tree is never packed."""
+    listed = run("git", "ls-files", "-z", "--", *folders, cwd=checkout, check=False)
+    if not listed.ok:
+        raise ReleaseError(
+            f"git does not list the files of {checkout}: {listed.last_line}. Build from a clone of the repository."
+        )
+    paths = [checkout / name for name in listed.out.split("\0") if name]
+    return sorted(path for path in paths if path.is_file())  # a tracked file may be deleted in the working tree
 
 
 def problems(wanted: str, *, present: str, changelog: str, status: str, tested: bool) -> list[str]:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.processes import run
 from deb.wheels import PYTHONS
-from release.checkout import HOME, REQUIREMENTS, SOURCES
+from release.checkout import HOME, REQUIREMENTS, SOURCES, tracked_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 # All supported systems have a newer glibc.
@@ -92,17 +92,6 @@ def _per_python(wanted: dict[str, dict[str, Path]]) -> dict[str, Path]:
     return {f"python{python}/{name}": path for python, files in wanted.items() for name, path in files.items()}
 
 
-def own_sources(packages: Iterable[Path], left_out: set[str]) -> dict[str, Path]:
-    """Returns the files of the project's packages, without the sub-packages that the program does not need."""
-    apart = left_out | {"__pycache__"}
-    files = [(package, path) for package in packages for path in sorted(package.rglob("*")) if path.is_file()]
-    return {
-        str(path.relative_to(package.parent)): path
-        for package, path in files
-        if not apart & set(path.relative_to(package).parts)
-    }
-
-
 LAUNCHER = """#!/usr/bin/python3 -I
 import pathlib, sys
 python = "%d.%d" % sys.version_info[:2]
@@ -131,6 +120,15 @@ class ReleasedProgram:
             name=self.name, module=self.module, pythons=PYTHONS, first=PYTHONS[0], last=PYTHONS[-1]
         )
 
+    def own_sources(self, tracked: Sequence[Path]) -> dict[str, Path]:
+        """Returns those of the tracked files that belong to it, without the sub-packages that it does not need."""
+        files = [(one, path) for one in self.packages for path in tracked if path.is_relative_to(one)]
+        return {
+            str(path.relative_to(package.parent)): path
+            for package, path in files
+            if not self.left_out & set(path.relative_to(package).parts)
+        }
+
     def archive(self, version: str, arch: str) -> str:
         return f"{self.name}-{version}-linux-{arch}.tar.gz"
 
@@ -156,7 +154,7 @@ def build_archive(program: ReleasedProgram, version: str, arch: str, target: Pat
     """Builds the archive and its checksum file, in the format that self-update expects."""
     with tempfile.TemporaryDirectory() as work:
         placed = merge_trees(fetch_trees(program.requirements, arch, Path(work)))
-        placed.update(own_sources(program.packages, set(program.left_out)))
+        placed.update(program.own_sources(tracked_files(program.packages)))
         content = pack(program, placed, moment=moment)
     archive = target / program.archive(version, arch)
     archive.write_bytes(content)

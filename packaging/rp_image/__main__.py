@@ -11,8 +11,8 @@ from aks_flex_lab.tools.recipes import machine_arch
 from aks_flex_node.errors import FlexError
 from release.checkout import HOME, ReleaseError
 from release.program_archives import PLATFORMS
-from rp_image.debian_packages import debian_archive
 from rp_image.image import ImageInputs, build_image, image_cache
+from rp_image.image_packages import debian_archive
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:

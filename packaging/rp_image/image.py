@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.files import file_lock
-from aks_flex_lab.images.builder import ContainerConfig, LayerFile, canonical_json, make_layer, make_layered_image
+from aks_flex_lab.images.builder import (
+    INDEX_TYPE,
+    ContainerConfig,
+    LayerFile,
+    canonical_json,
+    make_layer,
+    make_layered_image,
+)
 from aks_flex_lab.processes import run
 from aks_flex_lab.tools.recipes import machine_arch
 from aks_flex_node.timestamps import format_utc
@@ -20,7 +27,6 @@ from aks_flex_rp.settings import DEFAULT_PORT
 from release import sbom
 from release.checkout import HOME, changed_at, version
 from release.program_archives import PROVIDER, fetch_trees
-from rp_image.debian_packages import DISTRO, PYTHON, DebianArchive, fetch_packages
 from rp_image.image_files import (
     PROGRAM,
     STATE,
@@ -31,14 +37,14 @@ from rp_image.image_files import (
     system_files,
     with_bytecode,
 )
+from rp_image.image_packages import DISTRO, PYTHON, DebianArchive, fetch_packages
 
 if TYPE_CHECKING:
     from aks_flex_lab.images.builder import OciImage
     from release.program_archives import PackageTree
-    from rp_image.debian_packages import DebianPackage
+    from rp_image.image_packages import DebianPackage
 
 SBOM_PATH = f"usr/share/doc/{PROVIDER.name}/sbom.cdx.json"
-INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 
 
 def image_cache() -> Path:

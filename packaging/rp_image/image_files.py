@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.images.builder import LayerDirectory, LayerFile, LayerLink
 from aks_flex_lab.processes import run
-from release.checkout import HOME
-from release.program_archives import PROVIDER, own_sources
-from rp_image.debian_packages import PYTHON
+from release.checkout import HOME, tracked_files
+from release.program_archives import PROVIDER
+from rp_image.image_packages import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aks_flex_lab.images.builder import LayerEntry
     from release.program_archives import PackageTree
-    from rp_image.debian_packages import DebianPackage
+    from rp_image.image_packages import DebianPackage
 
     Files = dict[str, LayerFile | LayerLink]
 
@@ -73,7 +73,7 @@ def library_files(tree: PackageTree) -> Files:
 
 
 def program_files() -> Files:
-    sources = own_sources(PROVIDER.packages, set(PROVIDER.left_out))
+    sources = PROVIDER.own_sources(tracked_files(PROVIDER.packages))
     contents = {f"{PROGRAM}/lib/{name}": path.read_bytes() for name, path in sources.items()}
     contents[f"usr/share/doc/{PROVIDER.name}/LICENSE"] = (HOME / "LICENSE").read_bytes()
     command = f"{PROGRAM}/bin/{PROVIDER.name}"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from rp_image.debian_packages import PACKAGES, PYTHON, debian_archive
 from rp_image.image import SBOM_PATH, BuiltImage, ImageInputs, build_image, image_cache, oci_archive
+from rp_image.image_packages import PACKAGES, PYTHON, debian_archive
 
 from aks_flex_lab.images.builder import ContainerConfig, LayerFile, make_image, make_layer
 from aks_flex_lab.processes import run, spawn

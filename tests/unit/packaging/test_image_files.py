@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import tarfile
 
-from rp_image.debian_packages import DebianArchive, DebianPackage
 from rp_image.image_files import BUNDLE, system_files
+from rp_image.image_packages import DebianArchive, DebianPackage
 
 from aks_flex_lab.images.builder import LayerFile, LayerLink
 

@@ -6,7 +6,8 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
-from release.program_archives import AGENT, PROVIDER, PackageTree, merge_trees, own_sources, pack
+from release.checkout import HOME
+from release.program_archives import AGENT, PROVIDER, PackageTree, merge_trees, pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,8 @@ def test_merge_excludes_installer_records_scripts_and_bytecode(tmp_path: Path) -
 
 
 def test_agent_and_provider_archives_exclude_each_other() -> None:
-    agent, provider = (set(own_sources(program.packages, set(program.left_out))) for program in (AGENT, PROVIDER))
+    files = [path for path in HOME.joinpath("src").rglob("*") if path.is_file()]
+    agent, provider = (set(program.own_sources(files)) for program in (AGENT, PROVIDER))
     assert "aks_flex_node/agent/components/kubelet/kubelet.service" in agent
     assert not any(name.startswith(("aks_flex_rp/", "aks_flex_lab/")) for name in agent)
     assert "aks_flex_rp/dashboard/templates/base.html" in provider

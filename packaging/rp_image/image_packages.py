@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.machines.base_system import apt_sites, package_source
+from aks_flex_lab.apt import download_command, host_mirror, mirrors_by_release
 from aks_flex_lab.processes import run
 from deb.archive_formats import ar_members
 from release.checkout import ReleaseError
@@ -62,8 +62,8 @@ class DebianArchive:
 
 def debian_archive(mirror: str = "", security: str = "") -> DebianArchive:
     """Returns these mirrors, or those that this host uses, if it runs Debian."""
-    sites = {} if mirror and security else apt_sites()
-    found = mirror or package_source()
+    sites = {} if mirror and security else mirrors_by_release()
+    found = mirror or host_mirror()
     updates = security or next((site for name, site in sites.items() if name.endswith("-security")), "")
     if found and updates:
         return DebianArchive(found, updates)
@@ -138,14 +138,12 @@ def _apt_command(arch: str, cache: Path, archive: DebianArchive) -> tuple[str, .
     """Returns apt-get with directories of its own, so that it neither needs root nor changes this host."""
     lists = cache / "lists" / arch
     (lists / "partial").mkdir(parents=True, exist_ok=True)
-    sources, status = cache / "sources.list", cache / "status"
+    sources = cache / "sources.list"
     sources.write_text(archive.sources())
-    status.write_text("")
     options = {
         "Dir::Etc::SourceList": sources,
         "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::Lists": lists,
-        "Dir::State::Status": status,
         "Dir::Cache": cache / "apt",
         "APT::Architecture": arch,
         "APT::Architectures": arch,
@@ -158,4 +156,4 @@ def _apt_command(arch: str, cache: Path, archive: DebianArchive) -> tuple[str, .
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
     }
     (cache / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
-    return ("apt-get", *(word for name, value in options.items() for word in ("-o", f"{name}={value}")))
+    return download_command(cache / "status", options)
