@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,9 @@ from aks_flex_lab.machines.inventory import MachineInventory
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.network import LabNetwork
 from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
+from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
 from aks_flex_lab.supervisor import ComponentSupervisor, LabComponent, NamespaceConnection, client_tls_context
-from aks_flex_lab.tools.artifacts import artifact_tree
+from aks_flex_lab.tools.artifacts import artifact_tree, foreign_tree
 from aks_flex_lab.tools.toolbox import Toolbox
 from aks_flex_lab.versions import NodeVersions
 
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_lab.layout import LabLayout
-    from aks_flex_lab.progress import ProgressReporter
 
 HOST_LOCK = Path("/run/aks-flex-lab.lock")
 
@@ -105,7 +105,7 @@ class Lab:
 
     @property
     def inventory(self) -> MachineInventory:
-        return MachineInventory(self.layout)
+        return MachineInventory(self.layout, self.serve_architecture)
 
     @property
     def mirror(self) -> MirrorClient:
@@ -162,6 +162,7 @@ class Lab:
     def _bring_up(self, progress: ProgressReporter, tree: Path, port: int) -> None:
         self._record_host_state()
         require_kernel()
+        foreign = [self._foreign_toolbox(arch, progress) for arch in self._architectures()]
         plane = self.control_plane
         with progress.step("network and certificates"):
             self.network.up()
@@ -178,7 +179,7 @@ class Lab:
             self._run(plane.api_server(resolv_conf(self.layout)), gateway.gateway_component(self.network.cloud, port))
         with progress.step("controller manager, scheduler, resource provider, images, roles"):
             self._start(plane.controller_manager(), plane.scheduler(), self.provider.component())
-            self.services.push_images(self.toolbox)
+            self.services.push_images(self.toolbox, *foreign)
             self.fault_proxy.ensure()
             self.cluster.prepare()
             self._wait(plane.controller_manager(), plane.scheduler(), self.provider.component())
@@ -193,6 +194,27 @@ class Lab:
                 with progress.step(f"machine {machine.name}"):
                     dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
                     machine.start()
+
+    def serve_architecture(self, arch: str, progress: ProgressReporter = NO_PROGRESS) -> None:
+        """Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
+
+        What is missing is built, which takes minutes. Other labs do not have it.
+        """
+        if arch != self.toolbox.arch:
+            box = self._foreign_toolbox(arch, progress)
+            self.services.push_images(self.toolbox, box)
+
+    def _foreign_toolbox(self, arch: str, progress: ProgressReporter) -> Toolbox:
+        """Installs the tools of another architecture, and makes the mirror serve them."""
+        box = self.toolbox.for_architecture(arch)
+        box.install(progress=progress)
+        base = artifact_tree(replace(self.toolbox, on_demand=()), progress)
+        self.services.overlay_mirror(foreign_tree(box, base, progress))
+        return box
+
+    def _architectures(self) -> list[str]:
+        """Returns the architectures of the lab's virtual machines, without that of the host."""
+        return sorted({machine.record.arch for machine in self.inventory.all()} - {"", self.toolbox.arch})
 
     def down(self) -> list[str]:
         """Removes everything of the lab, in any state, by ID. Returns the resources that could not be removed."""

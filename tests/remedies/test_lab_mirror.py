@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_lab.images.builder import lab_images
+from aks_flex_lab.images.builder import ImagePrograms, lab_images
 from aks_flex_lab.images.registry import push_images
 from aks_flex_lab.layout import LabLayout
 from aks_flex_lab.mirror.control import MirrorClient, UnixConnection, listen_for_control
@@ -150,17 +150,17 @@ def _raw_call(mirror: MirrorClient, method: str, path: str, body: str) -> Any:
 @pytest.mark.remedy("image-source-not-found")
 def test_images_are_built_after_their_programs_are_installed(tmp_path: Path) -> None:
     pause = tmp_path / "pause"
-    assert failure(lab_images, pause=pause, architecture="amd64", busybox=BUSYBOX).name == "image-source-not-found"
+    assert failure(lab_images, {"amd64": ImagePrograms(pause, BUSYBOX)}).name == "image-source-not-found"
     missing = tmp_path / "busybox"
     pause.write_bytes(BUSYBOX.read_bytes())
-    assert failure(lab_images, pause=pause, architecture="amd64", busybox=missing).name == "image-source-not-found"
+    assert failure(lab_images, {"amd64": ImagePrograms(pause, missing)}).name == "image-source-not-found"
 
     assert command("image-source-not-found", "apt-get install")[-1] == "busybox-static"
     assert command("image-source-not-found", "aks-flex-lab tools install")[-1] == "pause"
     missing.write_bytes(BUSYBOX.read_bytes())
     missing.chmod(0o755)
 
-    assert lab_images(pause=pause, architecture="amd64", busybox=missing)
+    assert lab_images({"amd64": ImagePrograms(pause, missing)})
 
 
 class RegistryHandler(BaseHTTPRequestHandler):
@@ -211,7 +211,7 @@ def test_images_are_pushed_when_the_registry_works_again(mood: str, name: str, w
     moods = [mood]
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(RegistryHandler, moods))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    images = lab_images(pause=BUSYBOX, architecture="amd64", busybox=BUSYBOX)
+    images = lab_images({"amd64": ImagePrograms(BUSYBOX, BUSYBOX)})
 
     def push() -> int:
         return push_images(lambda: http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20), images)

@@ -19,9 +19,11 @@ import pytest
 from aks_flex_lab.cli import app
 from aks_flex_lab.layout import LabLayout
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+from aks_flex_lab.machines.qemu import PROGRAMS, Architecture
+from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.processes import run
 from aks_flex_lab.progress import NO_PROGRESS
-from aks_flex_lab.tools import catalog
+from aks_flex_lab.tools import catalog, cross_build
 from aks_flex_lab.tools.go_builder import GoBuilder, find_go
 from aks_flex_lab.tools.installer import program_version_output
 from aks_flex_lab.tools.python_tools import PythonTool, PythonToolDirectory
@@ -63,7 +65,7 @@ def put_program(room: Path, name: str, script: str) -> Path:
 
 @pytest.mark.remedy("tool-missing")
 def test_missing_tool_is_found_after_its_installation(tmp_path: Path) -> None:
-    box = Toolbox(tmp_path, tools=(TOOL,))
+    box = Toolbox(tmp_path)
     assert failure(box.path, "runc", "runc").name == "tool-missing"
 
     assert parse(app, command("tool-missing", "aks-flex-lab tools install"))["source"] == "auto"
@@ -206,26 +208,54 @@ def test_tool_is_built_after_the_module_proxy_is_set(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.remedy("cross-build-unsupported")
-def test_runc_is_built_on_a_machine_of_its_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runc_is_built_for_arm64_after_its_compiler_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     put_program(tmp_path / "bin", "go", FAKE_GO)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setenv("GOPROXY", "https://proxy.example")
+    put_program(tmp_path / "bin", "pkg-config", "")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     runc = catalog.find_tool("runc")
     assert isinstance(runc, GoTool)
-    into = tmp_path / "into"
-    into.mkdir()
+    library = tmp_path / "libc.a"
+    monkeypatch.setattr(cross_build, "C_LIBRARY", str(library))
 
-    def build(arch: str) -> None:
-        GoBuilder(tmp_path).build(runc, arch, into, tmp_path / "logs/runc.log")
+    error = failure(GoBuilder(tmp_path).prepare, [runc], "arm64")
+    assert error.name == "cross-build-unsupported"
 
-    other, machine = ("arm64", "aarch64") if machine_arch() == "amd64" else ("amd64", "x86_64")
-    assert failure(build, other).name == "cross-build-unsupported"
+    packages = command("cross-build-unsupported", "apt-get install")[3:]
+    assert error.hint == f"Run `apt-get install --no-install-recommends {' '.join(packages[:2])}`, then retry."
+    put_program(tmp_path / "bin", "aarch64-linux-gnu-gcc", "")
+    library.touch()
+    GoBuilder(tmp_path).prepare([runc], "arm64")
 
-    advice("cross-build-unsupported", "Build runc on a machine with the other architecture.")
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    build(other)
 
-    assert (into / "runc").exists()
+FAKE_APT = """for word; do
+    case $word in
+        update) [ "$MIRROR" = reachable ] || { echo "E: Could not resolve the mirror" >&2; exit 100; } ;;
+        download) touch tool_1_arm64.deb ;;
+    esac
+done"""
+
+
+@pytest.mark.remedy("foreign-package-missing")
+def test_foreign_package_is_unpacked_after_its_mirror_is_reachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_program(tmp_path / "bin", "apt-get", FAKE_APT)
+    put_program(tmp_path / "bin", "dpkg-deb", 'mkdir "$3"; echo unpacked >"$3/tool"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    error = failure(cross_build.package_root, "tool", "arm64", tmp_path)
+    assert error.name == "foreign-package-missing"
+    assert "Could not resolve the mirror" in error.message
+
+    advice("foreign-package-missing", "Make the mirror reachable")
+    monkeypatch.setenv("MIRROR", "reachable")
+    root = cross_build.package_root("tool", "arm64", tmp_path)
+
+    assert (root / "tool").read_text() == "unpacked\n"
+    assert [path.name for path in root.parent.iterdir()] == ["tool-arm64"]
 
 
 @pytest.mark.remedy("go-not-found")
@@ -360,3 +390,25 @@ def test_program_of_another_architecture_is_replaced(tmp_path: Path) -> None:
     install("#!/bin/sh\necho 1.2.3\n")
 
     assert shelf.ready
+
+
+@pytest.mark.remedy("base-system-failed")
+def test_base_system_that_does_not_boot_reports_what_the_log_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of the disk fails first; when that is corrected, the next message is QEMU's."""
+    [other] = [arch for arch in Architecture if not arch.is_native]  # which is always emulated
+    base = VirtualBase(DebianRelease.BOOKWORM, tmp_path / "cache", other)
+    base.directory.mkdir(parents=True)
+    base.log.parent.mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin")
+    put_program(tmp_path / "bin", "nbdkit", "echo nbdkit: no such plugin; exit 1")
+    put_program(tmp_path / "bin", PROGRAMS[other], "echo qemu: cannot set up guest memory; exit 1")
+    error = failure(base.boot_once)
+    assert (error.name, error.hint) == ("base-system-failed", f"Read the log {base.log}, then retry.")
+    assert "it does not boot: nbdkit: no such plugin." in error.message
+
+    advice("base-system-failed", "If the base system does not boot, correct what the log reports.")
+    put_program(tmp_path / "bin", "nbdkit", f"touch {base.hardware.disk_socket}; sleep 60")
+
+    assert "qemu: cannot set up guest memory" in failure(base.boot_once).message

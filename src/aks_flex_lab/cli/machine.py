@@ -59,14 +59,16 @@ def add(
     ] = False,
     arch: Annotated[
         Architecture | None,
-        typer.Option("--arch", help="Architecture of a virtual machine; amd64 by default.", case_sensitive=False),
+        typer.Option(
+            "--arch", help="Architecture of a virtual machine; this host's by default.", case_sensitive=False
+        ),
     ] = None,
 ) -> None:
     """Create a machine with a new disk and boot it.
 
     Example: aks-flex-lab machine add edge-1 --os trixie --site factory
 
-    A virtual machine: aks-flex-lab machine add edge-2 --vm --arch arm64
+    A virtual machine: aks-flex-lab machine add edge-2 --vm
     """
     if arch and not vm:
         raise UsageError(
@@ -77,7 +79,7 @@ def add(
     lab = running_lab(ctx)
     lab.inventory.require_new(name, site)
     if vm:
-        machine = _add_virtual(lab, name, system, site, arch or Architecture.AMD64)
+        machine = _add_virtual(lab, name, system, site, arch or Architecture.of_host())
     else:
         BaseSystem(system, lab.layout.cache).build(TerminalProgress())
         with console.step(f"machine {name} boots {system.value}"), lab.exclusive():
@@ -90,6 +92,7 @@ def _add_virtual(lab: Lab, name: str, system: DebianRelease, site: str, arch: Ar
     qemu.require_programs(arch)
     base = VirtualBase(system, lab.layout.cache, arch)
     base.build(TerminalProgress())
+    lab.serve_architecture(arch.value, TerminalProgress())
     what = f"virtual machine {name} boots {system.value} {arch.value} with {base.accelerator}"
     with console.step(what), lab.exclusive():
         return lab.inventory.add_virtual(name, system, site, arch)

@@ -12,6 +12,7 @@ from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+from aks_flex_lab.machines.qemu import Architecture
 from aks_flex_lab.tools import artifacts
 from aks_flex_lab.tools.toolbox import Toolbox
 
@@ -57,18 +58,23 @@ def install(
             help="Source of the tools; auto downloads the publisher's release if reachable, and builds otherwise.",
         ),
     ] = "auto",
+    arch: Annotated[
+        Architecture | None,
+        typer.Option("--arch", help="Architecture of the tools; by default that of this host.", case_sensitive=False),
+    ] = None,
 ) -> None:
     """Download or build the missing tools.
 
-    Without names, also prepares the artifacts of the mirror and the base systems of machines. Can be interrupted and
-    run again at any time.
+    Without names, also prepares the artifacts of the mirror and the base systems of machines. For another
+    architecture, installs only what its nodes need. Can be interrupted and run again at any time.
     """
     cache = selected_layout(ctx).cache
-    toolbox = Toolbox(cache)
+    host = Toolbox(cache)
+    toolbox = host.for_architecture((arch or Architecture(host.arch)).value)
     start = time.monotonic()
     progress = TerminalProgress()
     toolbox.install(names or (), progress, source)
-    if not names:
+    if not names and not toolbox.is_foreign:
         artifacts.artifact_tree(toolbox, progress)
         for system in DebianRelease:
             BaseSystem(system, cache).build(progress)

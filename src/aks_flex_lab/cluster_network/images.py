@@ -14,7 +14,8 @@ from aks_flex_lab.images.builder import (
     make_image,
     make_layer,
 )
-from aks_flex_lab.images.debian_packages import package_entries
+from aks_flex_lab.images.package_layer import package_entries
+from aks_flex_lab.tools.catalog import go_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools.toolbox import Toolbox
 
 REGISTRY_HOST = "registry.k8s.io"
-PODNET = ("flex/podnet", "1.0")
-KUBE_PROXY = ("kube-proxy", "v1.36.3")
-COREDNS = ("coredns/coredns", "v1.15.0")
-TOOLS = ("podnet@1.0", "coredns@1.15.0")
+PODNET_TOOL, COREDNS_TOOL, KUBERNETES_TOOL = go_tool("podnet"), go_tool("coredns"), go_tool("kubernetes")
+NETWORK_TOOLS = (PODNET_TOOL.selector, COREDNS_TOOL.selector)  # most labs do not need them
+PODNET = ("flex/podnet", PODNET_TOOL.version)
+KUBE_PROXY = ("kube-proxy", f"v{KUBERNETES_TOOL.version}")
+COREDNS = ("coredns/coredns", f"v{COREDNS_TOOL.version}")
 PROXY_PACKAGES = ("iptables",)
 FIREWALL_COMMANDS = (
     "iptables",

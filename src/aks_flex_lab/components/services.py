@@ -10,7 +10,7 @@ from aks_flex_lab import dns, network
 from aks_flex_lab.arm import openvpn
 from aks_flex_lab.arm.network_resources import NetworkResources
 from aks_flex_lab.files import write_atomically
-from aks_flex_lab.images.builder import lab_images
+from aks_flex_lab.images.builder import ImagePrograms, lab_images
 from aks_flex_lab.images.registry import RegistrySettings, registry_argv, registry_config
 from aks_flex_lab.images.registry import push_images as registry_push_images
 from aks_flex_lab.mirror.control import MirrorClient
@@ -45,6 +45,7 @@ class CloudServices:
         argv = (
             *(sys.executable, "-m", "aks_flex_lab.mirror"),
             f"--root={tree}",
+            f"--overlay={self.mirror_overlay()}",
             f"--listen={network.MIRROR}:443",
             f"--plain={network.MIRROR}:80",
             f"--cert={serving.certificate}",
@@ -56,6 +57,20 @@ class CloudServices:
 
     def mirror_control(self) -> Path:
         return self.layout.components / "mirror" / "control.sock"
+
+    def mirror_overlay(self) -> Path:
+        """The link to the tree of another architecture, which appears when a machine of it is added."""
+        return self.layout.components / "mirror" / "overlay"
+
+    def overlay_mirror(self, tree: Path) -> None:
+        """Makes the running mirror serve another tree above its own."""
+        link = self.mirror_overlay()
+        if not (link.is_symlink() and link.readlink() == tree):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            new = link.with_name(f".{link.name}.new")
+            new.unlink(missing_ok=True)
+            new.symlink_to(tree)
+            new.rename(link)
 
     def registry(self) -> LabComponent:
         serving = CertificateAuthority(self.layout.pki).issue(
@@ -75,9 +90,12 @@ class CloudServices:
             files={config: registry_config(settings)},
         )
 
-    def push_images(self, toolbox: Toolbox) -> None:
-        """Pushes the images that every lab has."""
-        self.push(lab_images(toolbox.path("pause", "pause"), toolbox.arch, toolbox.path("busybox", "busybox")))
+    def push_images(self, *toolboxes: Toolbox) -> None:
+        """Pushes the images that every lab has, built from the programs of each toolbox, that of the host first."""
+        programs = {
+            box.arch: ImagePrograms(box.path("pause", "pause"), box.path("busybox", "busybox")) for box in toolboxes
+        }
+        self.push(lab_images(programs))
 
     def push(self, images: Iterable[TaggedImage]) -> None:
         """Pushes images to the registry, except those that it has."""

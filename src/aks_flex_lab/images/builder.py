@@ -104,6 +104,7 @@ def relative_path(path: str) -> str:
     return str(PurePosixPath("/", path).relative_to("/"))
 
 
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -143,6 +144,26 @@ class OciImage:
     config: ImageBlob
     layers: tuple[ImageBlob, ...]
     manifest: ImageBlob
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+
+@dataclass(frozen=True)
+class ImageIndex:
+    """Images of several architectures with one name, of which a node pulls that of its own."""
+
+    images: Mapping[str, OciImage]  # by architecture
+
+    @property
+    def manifest(self) -> ImageBlob:
+        platforms = [
+            {**image.manifest.descriptor(), "platform": {"architecture": arch, "os": "linux"}}
+            for arch, image in self.images.items()
+        ]
+        index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": platforms}
+        return ImageBlob(INDEX_TYPE, canonical_json(index))
 
     @property
     def digest(self) -> str:
@@ -210,17 +231,34 @@ class TaggedImage:
 
     repository: str
     tag: str
-    image: OciImage
+    image: OciImage | ImageIndex
 
 
-def lab_images(pause: Path, architecture: str, busybox: Path) -> tuple[TaggedImage, ...]:
-    """Returns all images of the lab, built from a static `pause` and a static busybox."""
-    small = pause_image(pause, architecture)
-    test = busybox_image(busybox, busybox_applets(busybox), architecture)
-    return (*tagged_images(PAUSE_NAMES, small), *tagged_images(TEST_NAMES, test))
+@dataclass(frozen=True)
+class ImagePrograms:
+    """The static programs from which the images of one architecture are built."""
+
+    pause: Path
+    busybox: Path
 
 
-def tagged_images(table: Mapping[str, tuple[str, ...]], image: OciImage) -> tuple[TaggedImage, ...]:
+def lab_images(programs: Mapping[str, ImagePrograms]) -> tuple[TaggedImage, ...]:
+    """Returns all images of the lab, built from the programs of each architecture, that of this host first.
+
+    The commands of busybox are the same for all of them, and only the first busybox runs on this host.
+    """
+    applets = busybox_applets(next(iter(programs.values())).busybox)
+    small = {arch: pause_image(made.pause, arch) for arch, made in programs.items()}
+    test = {arch: busybox_image(made.busybox, applets, arch) for arch, made in programs.items()}
+    return (*tagged_images(PAUSE_NAMES, _joined(small)), *tagged_images(TEST_NAMES, _joined(test)))
+
+
+def _joined(images: Mapping[str, OciImage]) -> OciImage | ImageIndex:
+    """Returns an index of images, or the only image itself."""
+    return ImageIndex(images) if len(images) > 1 else next(iter(images.values()))
+
+
+def tagged_images(table: Mapping[str, tuple[str, ...]], image: OciImage | ImageIndex) -> tuple[TaggedImage, ...]:
     return tuple(TaggedImage(repository, tag, image) for repository, tags in table.items() for tag in tags)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aks_flex_lab.errors import ComponentError
+from aks_flex_lab.images.builder import ImageIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,12 +72,16 @@ class RegistryClient:
 
     connection: http.client.HTTPConnection
 
-    def push(self, image: OciImage, repository: str, tag: str) -> bool:
-        """Pushes an image; returns whether the registry did not have it."""
+    def push(self, image: OciImage | ImageIndex, repository: str, tag: str) -> bool:
+        """Pushes an image, or an index with its images; returns whether the registry did not have it."""
         if self.digest_of(repository, tag, image.manifest.kind) == image.digest:
             return False
-        for blob in (*image.layers, image.config):
-            self.upload(repository, blob)
+        if isinstance(image, ImageIndex):
+            for each in image.images.values():
+                self.push(each, repository, each.digest)
+        else:
+            for blob in (*image.layers, image.config):
+                self.upload(repository, blob)
         kind = {"Content-Type": image.manifest.kind}
         self.call("PUT", f"/v2/{repository}/manifests/{tag}", 201, image.manifest.data, kind)
         return True

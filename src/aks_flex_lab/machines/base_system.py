@@ -13,13 +13,17 @@ import shutil
 import time
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from aks_flex_lab.apt import host_mirror
 from aks_flex_lab.errors import ToolError
 from aks_flex_lab.files import file_lock, last_line, write_atomically
 from aks_flex_lab.kernel.mounts import remove_tree, unmount_below
 from aks_flex_lab.processes import parent_death_wrapper, run, run_logged
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class DebianRelease(str, Enum):
@@ -149,7 +153,7 @@ class BaseSystem:
     def _bootstrap(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("")
-        source = package_source()
+        source = host_mirror()
         code = run_logged(
             *parent_death_wrapper(),
             "debootstrap",
@@ -186,23 +190,6 @@ class BaseSystem:
 
     def _finish(self) -> None:
         """Completes the base after its configuration, for other kinds of machines."""
-
-
-DEBIAN_RELEASES = ("bookworm", "trixie", "forky", "sid", "stable", "testing")
-
-
-def package_source() -> str:
-    """Returns the host's own Debian mirror; empty on another distribution, where debootstrap uses its default."""
-    if "ID=debian" not in Path("/etc/os-release").read_text().splitlines():
-        return ""
-    sites = apt_sites()
-    return next((sites[name] for name in DEBIAN_RELEASES if name in sites), "")
-
-
-def apt_sites() -> dict[str, str]:
-    """Returns the mirror of each release in the sources of the host's apt."""
-    targets = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", check=False).out
-    return {release: site for site, _, release in (line.partition(" ") for line in targets.splitlines())}
 
 
 def copy_tree(source: Path, target: Path) -> None:

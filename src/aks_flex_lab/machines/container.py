@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ class ContainerMachine(EdgeMachine):
         return True
 
     @property
-    def slowness(self) -> float:
+    def timeout_factor(self) -> float:
         return 1.0
 
     @property
@@ -107,6 +108,11 @@ class ContainerMachine(EdgeMachine):
         ]
         joined = self.cgroups.join_command(self.cgroup, argv)
         return processes.run_attached(*joined, env=NSPAWN_ENVIRONMENT) == RESTART_EXIT_CODE
+
+    def cut_power(self) -> None:
+        """Kills the machine's init: the kernel kills all processes of a PID namespace together with it."""
+        if init := self.main_pid():
+            processes.ProcessHandle.of(init).kill(signal.SIGKILL)
 
     def disconnect(self) -> None:
         LabNetwork(self.layout).disconnect_machine(self.name)

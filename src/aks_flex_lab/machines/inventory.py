@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_lab import dns
 from aks_flex_lab.entra.directory import MachineIdentities
@@ -35,9 +35,17 @@ RESERVED_NAMES = {"api", "audit", "kubernetes", "localhost", *COMPONENT_NAMES}
 SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
 
 
+ArchitectureHook: TypeAlias = "Callable[[str, ProgressReporter], None]"
+
+
+def serve_nothing(arch: str, progress: ProgressReporter) -> None:
+    """Prepares nothing for machines of an architecture."""
+
+
 @dataclass(frozen=True)
 class MachineInventory:
     layout: LabLayout
+    serve_architecture: ArchitectureHook = serve_nothing  # called before the first boot of a virtual machine
 
     def all(self) -> list[EdgeMachine]:
         names = sorted(path.parent.name for path in self.layout.machines.glob("*/machine.json"))
@@ -70,14 +78,16 @@ class MachineInventory:
         name: str,
         system: DebianRelease,
         site_name: str,
-        arch: Architecture = Architecture.AMD64,
+        arch: Architecture | None = None,
         progress: ProgressReporter = NO_PROGRESS,
     ) -> EdgeMachine:
-        """Creates a virtual machine with a new disk, and boots it."""
+        """Creates a virtual machine with a new disk, by default of the host's architecture, and boots it."""
         self.require_new(name, site_name)
+        arch = arch or Architecture.of_host()
         qemu.require_programs(arch)
         base = VirtualBase(system, self.layout.cache, arch)
         base.build(progress)
+        self.serve_architecture(arch.value, progress)
         machine = self._register(name, system, site_name, arch=arch.value, accelerator=base.accelerator)
         return self._first_boot(machine, machine.create_disk)
 

@@ -61,8 +61,8 @@ class EdgeMachine(ABC):
 
     @property
     @abstractmethod
-    def slowness(self) -> float:
-        """How many times longer everything may take than in a container."""
+    def timeout_factor(self) -> float:
+        """Multiplies every time limit of the machine; 1 for a container."""
 
     @property
     @abstractmethod
@@ -100,6 +100,10 @@ class EdgeMachine(ABC):
     @abstractmethod
     def boot(self) -> bool:
         """Runs the machine from power-on to power-off. Returns whether it requested a reboot. Its runner calls it."""
+
+    @abstractmethod
+    def cut_power(self) -> None:
+        """Kills all processes of the machine immediately, so that it can finish nothing."""
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -170,7 +174,7 @@ class EdgeMachine(ABC):
 
     def wait_booted(self, seconds: float = BOOT_SECONDS, *, other_than: int | None = None) -> None:
         """Waits until the machine has booted; after a reboot or a power cut, until its main process is another."""
-        seconds *= self.slowness
+        seconds *= self.timeout_factor
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             main = self.main_pid()
@@ -190,7 +194,7 @@ class EdgeMachine(ABC):
         )
 
     def _has_started(self, end: float) -> bool:
-        limit = max(end - time.monotonic(), 1) / self.slowness
+        limit = max(end - time.monotonic(), 1) / self.timeout_factor
         try:
             state = self.run("systemctl", "is-system-running", check=False, timeout=limit).out.strip()
         except (LabError, OSError):
@@ -216,7 +220,7 @@ class EdgeMachine(ABC):
         timeout: float = 120,
     ) -> CommandResult:
         """Runs a command in the machine, and stops it at the time limit, which is longer in a slow machine."""
-        timeout *= self.slowness
+        timeout *= self.timeout_factor
         bound = ("timeout", "--kill-after=5", f"{timeout:g}")
         done = processes.run(*self.command_inside(*bound, *argv), check=False, input=input, timeout=timeout + 30)
         command = " ".join(str(word) for word in argv)
@@ -266,12 +270,6 @@ class EdgeMachine(ABC):
         self.cut_power()
         self.wait_booted(other_than=before)
         return None
-
-    def cut_power(self) -> None:
-        """Kills all processes of the machine immediately, so that it can finish nothing."""
-        # The kernel kills all processes of a PID namespace together with its init.
-        if main := self.main_pid():
-            processes.ProcessHandle.of(main).kill(signal.SIGKILL)
 
     def stop(self) -> None:
         """Turns the machine off without an orderly shutdown."""

@@ -25,6 +25,7 @@ from aks_flex_lab.kernel.host_state import boot_id
 from aks_flex_lab.machines.command_channel import PORTS, port_socket
 from aks_flex_lab.machines.guest.command_server import PORT_PREFIX
 from aks_flex_lab.processes import run
+from aks_flex_lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,10 @@ class Architecture(str, Enum):
 
     AMD64 = "amd64"
     ARM64 = "arm64"
+
+    @classmethod
+    def of_host(cls) -> Architecture:
+        return cls(machine_arch())
 
     @property
     def is_native(self) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificateAuthority
 
-EMULATION_SLOWNESS = 8.0
+EMULATION_TIMEOUT_FACTOR = 8.0
 # Compressed, because the serial port is slow.
 COPY_SCRIPT = 'source=$1; shift; tar --create --use-compress-program="gzip -1" --directory="$source" . | "$@"'
 # Compared with other links of the machine, only this one is configured.
@@ -44,8 +44,8 @@ class VirtualMachine(EdgeMachine):
         return False
 
     @property
-    def slowness(self) -> float:
-        return EMULATION_SLOWNESS if self.record.accelerator == qemu.EMULATION else 1.0
+    def timeout_factor(self) -> float:
+        return EMULATION_TIMEOUT_FACTOR if self.record.accelerator == qemu.EMULATION else 1.0
 
     @property
     def base(self) -> VirtualBase:

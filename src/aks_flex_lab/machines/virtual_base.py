@@ -19,8 +19,8 @@ from aks_flex_lab.files import last_line, write_atomically
 from aks_flex_lab.kernel.mounts import remove_tree
 from aks_flex_lab.machines import command_channel, guest, qemu
 from aks_flex_lab.machines.base_system import MASKED_UNITS, PACKAGES, BaseSystem
+from aks_flex_lab.machines.binfmt import registered_emulator
 from aks_flex_lab.machines.disk import HOSTS
-from aks_flex_lab.machines.foreign import foreign_programs
 from aks_flex_lab.machines.qemu import KERNEL_MACHINES, Architecture, VirtualHardware
 from aks_flex_lab.processes import run
 
@@ -68,7 +68,7 @@ FIRST_BOOT_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class VirtualBase(BaseSystem):
-    arch: Architecture = Architecture.AMD64
+    arch: Architecture
 
     @property
     def title(self) -> str:
@@ -121,7 +121,7 @@ class VirtualBase(BaseSystem):
         if self.arch.is_native:
             super()._bootstrap()
             return
-        with foreign_programs(KERNEL_MACHINES[self.arch]):
+        with registered_emulator(KERNEL_MACHINES[self.arch]):
             super()._bootstrap()
 
     def _finish(self) -> None:
@@ -137,7 +137,7 @@ class VirtualBase(BaseSystem):
             run("cp", "--", newest, target)
         self._make_image()
         remove_tree(self.root)
-        self._boot_once()
+        self.boot_once()
 
     def _shrink_initrd(self) -> None:
         """Creates an initrd with only the modules of a virtual disk, which boots some seconds faster in emulation."""
@@ -160,7 +160,7 @@ class VirtualBase(BaseSystem):
             swap.chmod(0o600)
             run("mkswap", "--quiet", swap)
 
-    def _boot_once(self) -> None:
+    def boot_once(self) -> None:
         """Boots the image as an installer does at its end: caches are filled, and later boots are faster."""
         hardware, started = self.hardware, []
         hardware.clean()
@@ -199,9 +199,9 @@ def wait_for(path: Path, process: processes.ProcessHandle, seconds: float = 30) 
 
 @contextlib.contextmanager
 def mounted(image: Path, point: Path) -> Iterator[Path]:
-    """Mounts a disk image for the block."""
+    """Mounts a disk image for the block, to write files: the host runs no program of it and opens no device."""
     point.mkdir(exist_ok=True)
-    run("mount", "-o", "loop", image, point)
+    run("mount", "-o", "loop,nodev,nosuid,noexec", image, point)
     try:
         yield point
     finally:

@@ -112,26 +112,60 @@ def artifact_tree(
     """
     directories = published_tools(toolbox)
     base = artifact_tree(replace(toolbox, on_demand=()), progress, compress) if toolbox.on_demand else None
-    root = toolbox.cache / "artifacts"
-    target = root / tree_key(directories)
+
+    def fill(tree: ArtifactTree) -> None:
+        if base:
+            shutil.copytree(base, tree.root, copy_function=os.link, symlinks=True)
+            publish_programs(tree, [directory for directory in directories if directory.tool.on_demand])
+        else:
+            fill_tree(tree, directories)
+
+    return build_tree(toolbox.cache / "artifacts" / tree_key(directories), "artifacts", fill, progress, compress)
+
+
+def foreign_tree(
+    toolbox: Toolbox, base: Path, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
+) -> Path:
+    """Returns the tree of the release files of another architecture; builds it if it does not exist.
+
+    The mirror serves it above the tree of the host's architecture, whose checksum files it extends. It has no node
+    tarballs.
+    """
+    directories = published_tools(toolbox)
+    key = hashlib.sha256(f"{base.name}\n{tree_key(directories)}\n".encode()).hexdigest()[:12]
+
+    def fill(tree: ArtifactTree) -> None:
+        files = [(directory, file) for directory in directories for file in directory.tool.release_for(toolbox.arch)]
+        for url in dict.fromkeys(checksum.url for _, file in files for checksum in file.checksums):
+            if (base / url).is_file():
+                tree.write(url, (base / url).read_text())
+        publish_programs(tree, directories)
+
+    return build_tree(toolbox.cache / "artifacts" / key, f"artifacts {toolbox.arch}", fill, progress, compress)
+
+
+def build_tree(
+    target: Path,
+    title: str,
+    fill: Callable[[ArtifactTree], None],
+    progress: ProgressReporter,
+    compress: Compress | None,
+) -> Path:
+    """Fills a tree under a temporary name and renames it, unless it exists."""
     if target.exists():
         return target
-    tree = ArtifactTree(root / f".{target.name}.partial", compress or best_compress())
+    tree = ArtifactTree(target.with_name(f".{target.name}.partial"), compress or best_compress())
     start = time.monotonic()
     with (
-        progress.task("artifacts", lambda: tree.progress_text),
-        file_lock(root / ".lock", "the artifacts", wait=True),
+        progress.task(title, lambda: tree.progress_text),
+        file_lock(target.parent / ".lock", "the artifacts", wait=True),
     ):
         if not target.exists():
             shutil.rmtree(tree.root, ignore_errors=True)
-            if base:
-                shutil.copytree(base, tree.root, copy_function=os.link, symlinks=True)
-                publish_programs(tree, [directory for directory in directories if directory.tool.on_demand])
-            else:
-                fill_tree(tree, directories)
+            fill(tree)
             os.sync()
             tree.root.rename(target)
-    progress.finished("artifacts", "packed", time.monotonic() - start)
+    progress.finished(title, "packed", time.monotonic() - start)
     return target
 
 
@@ -202,7 +236,7 @@ def fill_tree(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
 
 
 def publish_programs(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
-    """Adds tools on demand, which are single programs: no tarball, and no change to a file of the tree."""
+    """Adds the release files of tools, but no node tarball: packing it takes long, and few nodes use it."""
     for directory in directories:
         for file in directory.tool.release_for(directory.arch):
             publish_file(tree, directory, file)

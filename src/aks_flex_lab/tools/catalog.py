@@ -31,7 +31,8 @@ C_TOOLCHAIN = (
     BuildRequirement("libc6-dev", library="libc.a"),
     BuildRequirement("libseccomp-dev", library="libseccomp.a"),
 )
-NODE_COMMANDS = ("kubelet", "kubectl", "kubeadm", "kube-proxy")
+AGENT_COMMANDS = ("kubelet", "kubectl", "kubeadm")  # what the agent downloads
+NODE_COMMANDS = (*AGENT_COMMANDS, "kube-proxy")
 CONTROL_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 E2E_IMAGE_FILES = ("agnhost/porter", "nautilus/html", "kitten/html")
 CNI_PLUGINS = {
@@ -93,6 +94,7 @@ def runc(version: str) -> GoTool:
             tags=("seccomp", "netgo", "osusergo"),
             cgo=True,
             requirements=C_TOOLCHAIN,
+            libraries=("libseccomp-dev",),
             megabytes=150,
         ),
         (ReleaseFile(f"{folder}/runc.{{arch}}", (Checksum(f"{folder}/runc.sha256sum"),), ("runc",)),),
@@ -235,6 +237,7 @@ def sample_api_server(version: str) -> GoTool:
     )
 
 
+CONTAINERD_COMMANDS = ("containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr")
 TOOLS: tuple[GoTool, ...] = (
     pause("3.9"),
     toxiproxy("2.5.0"),
@@ -243,7 +246,7 @@ TOOLS: tuple[GoTool, ...] = (
     cni_plugins("1.9.1"),
     cni_plugins("1.7.1"),
     node_problem_detector("1.34.0"),
-    containerd("2.4.2", ("containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr")),
+    containerd("2.4.2", CONTAINERD_COMMANDS),
     containerd(
         "1.7.29",
         (
@@ -266,12 +269,13 @@ TOOLS: tuple[GoTool, ...] = (
     kubernetes_e2e("1.36.3"),
 )
 
+BUSYBOX = DebianTool("busybox", "busybox-static", ("busybox",), static=True)
 DEBIAN_TOOLS: tuple[DebianTool, ...] = (
     DebianTool("etcd", "etcd-server", ("etcd",)),
     DebianTool("docker-registry", "docker-registry", ("docker-registry",)),
     DebianTool("dnsmasq", "dnsmasq-base", ("dnsmasq",)),
     DebianTool("openvpn", "openvpn", ("openvpn",)),
-    DebianTool("busybox", "busybox-static", ("busybox",), static=True),
+    BUSYBOX,
 )
 
 MACHINES_PYTHON = "3.11"  # the version of Debian 12, which most machines run
@@ -289,25 +293,39 @@ AnyTool: TypeAlias = "GoTool | DebianTool | PythonTool"
 ALL_TOOLS: tuple[AnyTool, ...] = (*DEBIAN_TOOLS, *PYTHON_TOOLS, *TOOLS)
 
 
-def tool_names() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tool.name for tool in ALL_TOOLS))
+def tool_names(tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tool.name for tool in tools))
+
+
+def go_tool(name: str) -> GoTool:
+    """Returns the default version of a tool that the lab downloads or builds, also if it is installed on demand."""
+    return next(tool for tool in TOOLS if tool.name == name)
+
+
+# What a node of another architecture than the host's needs: its programs and those of images, in default versions.
+# The older version of Kubernetes is for upgrades.
+FOREIGN_TOOLS: tuple[AnyTool, ...] = (
+    BUSYBOX,
+    *map(go_tool, ("pause", "runc", "cni-plugins", "node-problem-detector", "containerd")),
+    *(kubernetes(tool.version, AGENT_COMMANDS) for tool in TOOLS if tool.name == "kubernetes" and not tool.on_demand),
+)
 
 
 def is_on_demand(tool: AnyTool) -> bool:
     return isinstance(tool, GoTool) and tool.on_demand
 
 
-def tool_versions(name: str) -> tuple[AnyTool, ...]:
+def tool_versions(name: str, tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[AnyTool, ...]:
     """Returns all versions of a tool, the default first."""
-    known = tuple(tool for tool in ALL_TOOLS if tool.name == name)
+    known = tuple(tool for tool in tools if tool.name == name)
     if not known:
-        raise UsageError("tool-unknown", f"The catalog has no tool {name!r}.", did_you_mean(name, tool_names()))
+        raise UsageError("tool-unknown", f"The catalog has no tool {name!r}.", did_you_mean(name, tool_names(tools)))
     return known
 
 
-def find_tool(name: str, version: str | None = None) -> AnyTool:
+def find_tool(name: str, version: str | None = None, tools: Sequence[AnyTool] = ALL_TOOLS) -> AnyTool:
     """Returns a tool in a version, or in its default version."""
-    known = tool_versions(name)
+    known = tool_versions(name, tools)
     for tool in known:
         if version in (None, tool.version):
             return tool
@@ -318,16 +336,16 @@ def find_tool(name: str, version: str | None = None) -> AnyTool:
     )
 
 
-def select_tools(selectors: Sequence[str] = ()) -> tuple[AnyTool, ...]:
+def select_tools(selectors: Sequence[str] = (), tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[AnyTool, ...]:
     """Returns the tools for names such as `runc` (all versions) and `runc@1.4.0`; all tools without names.
 
     A tool on demand is returned only for its name with its version.
     """
     if not selectors:
-        return tuple(tool for tool in ALL_TOOLS if not is_on_demand(tool))
+        return tuple(tool for tool in tools if not is_on_demand(tool))
     chosen: list[AnyTool] = []
     for word in selectors:
         name, _, version = word.partition("@")
-        named = [find_tool(name, version)] if version else tool_versions(name)
+        named = [find_tool(name, version, tools)] if version else tool_versions(name, tools)
         chosen += [tool for tool in named if version or not is_on_demand(tool)]
     return tuple(dict.fromkeys(chosen))

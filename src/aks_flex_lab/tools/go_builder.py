@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from aks_flex_lab import processes
 from aks_flex_lab.errors import LabError, ToolError
 from aks_flex_lab.files import last_line
+from aks_flex_lab.tools import cross_build
 from aks_flex_lab.tools.debian_tools import missing_packages_error
 from aks_flex_lab.tools.recipes import TestCommand, machine_arch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, GoTool
 
@@ -34,33 +35,32 @@ class GoBuilder:
     cache: Path
     log: Path | None = field(default=None, init=False)
 
-    def prepare(self, tools: Iterable[GoTool]) -> None:
+    def prepare(self, tools: Sequence[GoTool], arch: str) -> None:
         """Checks the requirements of all builds before the first one starts."""
-        recipes = [tool.recipe for tool in tools]
-        missing = [
-            need
-            for need in dict.fromkeys(n for recipe in recipes for n in recipe.requirements)
-            if not is_requirement_met(need)
-        ]
-        if missing:
-            names = [need.package for need in missing]
+        needs = dict.fromkeys(need for tool in tools for need in requirements(tool, arch))
+        names = [need.package for need in needs if not is_requirement_met(need)]
+        if names and arch != machine_arch():
+            titles, packages = ", ".join(tool.title for tool in tools if tool.recipe.cgo), ", ".join(names)
+            raise ToolError(
+                "cross-build-unsupported",
+                f"{titles} cannot be built for {arch}, because these packages are not installed: {packages}.",
+                f"Run `apt-get install --no-install-recommends {' '.join(names)}`, then retry.",
+            )
+        if names:
             raise missing_packages_error(
                 names, f"{' and '.join(names)}, for building {', '.join(t.title for t in tools)},"
             )
-        require_disk_megabytes(sum(recipe.megabytes for recipe in recipes), [self.cache, *go_caches()])
+        require_disk_megabytes(sum(tool.recipe.megabytes for tool in tools), [self.cache, *go_caches()])
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
         """Builds all commands of the tool together, because they share most packages."""
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         self.log = log
-        if tool.recipe.cgo and arch != machine_arch():
-            raise ToolError(
-                "cross-build-unsupported",
-                f"{tool.title} for {arch} can be built only on a machine of this architecture.",
-            )
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
+        if tool.recipe.cgo and arch != machine_arch():
+            env |= cross_build.compiler_environment(tool.recipe, arch, self.cache)
         for command in build_commands(go, tool, into):
             code = processes.run_logged(
                 *processes.parent_death_wrapper(), *command, log=log, env=env, cwd=tool.recipe.directory
@@ -79,6 +79,13 @@ class GoBuilder:
         lines = self.log.read_bytes().splitlines()
         compiled = sum(1 for line in lines if not line.startswith(b"go: "))
         return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
+
+
+def requirements(tool: GoTool, arch: str) -> tuple[BuildRequirement, ...]:
+    """Returns what the build of a tool for an architecture needs on this host. Go itself needs nothing."""
+    if tool.recipe.cgo and arch != machine_arch():
+        return cross_build.compiler_requirements(arch)
+    return tool.recipe.requirements
 
 
 def build_commands(go: Path, tool: GoTool, into: Path) -> list[list[str]]:
@@ -200,6 +207,8 @@ def go_caches() -> list[Path]:
 def is_requirement_met(need: BuildRequirement) -> bool:
     if need.program:
         return shutil.which(need.program) is not None
+    if need.library.startswith("/"):
+        return Path(need.library).exists()
     return any(
         next(Path(directory).glob(pattern), None)
         for directory in LIBRARIES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from aks_flex_lab import processes
 from aks_flex_lab.errors import LabError, ToolError, UsageError
 from aks_flex_lab.files import file_lock
-from aks_flex_lab.tools import debian_tools, releases
+from aks_flex_lab.tools import cross_build, debian_tools, releases
 from aks_flex_lab.tools.recipes import GoTool, machine_arch
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ OUTCOMES = {"release": "downloaded", "build": "built"}
 class ToolBuilder(Protocol):
     """The interface that builds a tool from its source; tests use a fake."""
 
-    def prepare(self, tools: Iterable[GoTool]) -> None:
-        """Raises an error for requirements that are not met."""
+    def prepare(self, tools: Sequence[GoTool], arch: str) -> None:
+        """Raises an error for requirements that builds for an architecture do not find."""
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
         """Builds the commands of the tool into a directory."""
@@ -68,7 +68,9 @@ class ToolInstaller:
             plan = [
                 (directory, self.choose(directory, source)) for directory in empty if directory.manifest() is None
             ]
-            self.builder.prepare([directory.tool for directory, chosen in plan if chosen == "build"])
+            for arch in dict.fromkeys(directory.arch for directory, _ in plan):
+                built = [directory for directory, chosen in plan if chosen == "build" and directory.arch == arch]
+                self.builder.prepare([directory.tool for directory in built], arch)
             for directory, chosen in plan:
                 self.install_tool(directory, chosen)
 
@@ -83,14 +85,14 @@ class ToolInstaller:
         bench = directory.build_directory(source)
         bench.mkdir(parents=True, exist_ok=True)
         doing = self.builder.progress_text if source == "build" else lambda: self.downloader.progress_text
-        with self.progress.task(directory.tool.title, doing):
+        with self.progress.task(directory.title, doing):
             if source == "build":
                 self.builder.build(directory.tool, directory.arch, bench, self.log(directory))
             else:
                 self.take_release(directory, bench)
             self.check_versions(directory, bench)
             directory.commit(source, time.monotonic() - start)
-        self.progress.finished(directory.tool.title, OUTCOMES[source], time.monotonic() - start)
+        self.progress.finished(directory.title, OUTCOMES[source], time.monotonic() - start)
 
     def take_release(self, directory: ToolDirectory, bench: Path) -> None:
         directory.downloads.mkdir(exist_ok=True)
@@ -100,11 +102,16 @@ class ToolInstaller:
                 releases.unpack(directory.tool, file, download, bench)
 
     def check_versions(self, directory: ToolDirectory, bench: Path) -> None:
-        """Raises an error when a program does not report the version of its tool."""
+        """Raises an error when a program does not report the version of its tool.
+
+        Programs of another architecture are run by QEMU's user emulation if this host has it.
+        """
+        foreign = directory.arch != machine_arch()
+        runner = cross_build.emulator(directory.arch) if foreign else []
         for command in directory.tool.commands:
-            if command.ask is None or directory.arch != machine_arch():
+            if command.ask is None or (foreign and not runner):
                 continue
-            output = self.version_output(bench / command.name, *command.ask)
+            output = self.version_output(*runner, bench / command.name, *command.ask)
             if directory.tool.version_text not in output:
                 shutil.rmtree(bench)
                 log = self.log(directory)

@@ -34,7 +34,7 @@ class BuildRequirement:
 
     package: str
     program: str = ""
-    library: str = ""
+    library: str = ""  # a name in the directories of libraries, or an absolute path
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class BuildRecipe:
     tags: tuple[str, ...] = ()
     cgo: bool = False  # with cgo, linked statically with the host's C libraries
     requirements: tuple[BuildRequirement, ...] = ()
+    libraries: tuple[str, ...] = ()  # packages of C libraries, of which another architecture has its own
     folders: tuple[tuple[str, str], ...] = ()  # (Go module, directory): additional files, as in the release
     megabytes: int = 250  # disk space of a build with empty caches, including Go's caches
 

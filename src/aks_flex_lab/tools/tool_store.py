@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.tools.recipes import machine_arch
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,6 +58,11 @@ class ToolDirectory:
     @property
     def path(self) -> Path:
         return self.root / f"{self.tool.name}-{self.tool.version}-{self.arch}-{recipe_key(self.tool, self.arch)}"
+
+    @property
+    def title(self) -> str:
+        """The tool, and its architecture if the host has another."""
+        return self.tool.title if self.arch == machine_arch() else f"{self.tool.title} {self.arch}"
 
     def build_directory(self, source: str) -> Path:
         """Returns the temporary directory for a source; a build does not reuse an incomplete download."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.errors import ToolError, UsageError, did_you_mean
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
-from aks_flex_lab.tools import catalog, debian_tools
+from aks_flex_lab.tools import catalog, cross_build, debian_tools
 from aks_flex_lab.tools.debian_tools import DebianTool
 from aks_flex_lab.tools.go_builder import GoBuilder
 from aks_flex_lab.tools.installer import ToolInstaller, check_packages
 from aks_flex_lab.tools.python_tools import PythonTool, PythonToolDirectory
-from aks_flex_lab.tools.recipes import GoTool, machine_arch
+from aks_flex_lab.tools.recipes import ARCHITECTURES, GoTool, machine_arch
 from aks_flex_lab.tools.releases import ReleaseDownloader
 from aks_flex_lab.tools.tool_store import ToolDirectory, reclaimable_bytes
 
@@ -57,6 +57,15 @@ class Toolbox:
     def root(self) -> Path:
         return self.cache / "tools"
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the tools are for another architecture than the host's."""
+        return self.arch != machine_arch()
+
+    def for_architecture(self, arch: str) -> Toolbox:
+        """Returns the toolbox of an architecture: this one for the host's, otherwise what nodes of it need."""
+        return self if arch == self.arch else Toolbox(self.cache, arch, catalog.FOREIGN_TOOLS)
+
     def tool_directory(self, tool: GoTool) -> ToolDirectory:
         return ToolDirectory(self.root, tool, self.arch)
 
@@ -65,7 +74,7 @@ class Toolbox:
 
     def path(self, tool: str, command: str, version: str | None = None) -> Path:
         """Returns the path of a command of a tool, by default in the default version."""
-        entry = catalog.find_tool(tool, version)
+        entry = catalog.find_tool(tool, version, self.tools)
         known = [name if isinstance(name, str) else name.name for name in entry.commands]
         if command not in known:
             raise UsageError("command-unknown", f"{tool} has no command {command!r}.", did_you_mean(command, known))
@@ -79,6 +88,8 @@ class Toolbox:
         return versions.get(tool)
 
     def debian_path(self, tool: DebianTool, command: str) -> Path:
+        if self.is_foreign:
+            return cross_build.package_root(tool.package, self.arch, self.cache) / "bin" / command
         found = debian_tools.locate(tool, command)
         if found is None:
             raise debian_tools.missing_packages_error([tool.package], tool.name)
@@ -86,7 +97,7 @@ class Toolbox:
 
     def folder(self, tool: str, version: str | None = None) -> Path:
         """Returns the directory of a downloaded or built tool."""
-        entry = catalog.find_tool(tool, version)
+        entry = catalog.find_tool(tool, version, self.tools)
         if isinstance(entry, DebianTool):
             raise UsageError(
                 "tool-directory-missing", f"{tool} is a Debian package and has no directory.", f"Use `path {tool} …`."
@@ -94,6 +105,7 @@ class Toolbox:
         directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
         if not directory.ready:
             named = f" {entry.selector}" if isinstance(entry, GoTool) and entry.on_demand else ""
+            named += f" --arch {self.arch}" if self.is_foreign else ""
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", f"Run `aks-flex-lab tools install{named}`."
             )
@@ -103,7 +115,8 @@ class Toolbox:
         self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"
     ) -> None:
         """Installs the missing ones of the named tools, or of all tools that labs need."""
-        chosen = catalog.select_tools(names or (*catalog.tool_names(), *self.on_demand))
+        selectors = names or (*catalog.tool_names(self.tools), *self.on_demand)
+        chosen = catalog.select_tools(selectors, self.tools)
         check_packages(chosen)
         installer = ToolInstaller(
             logs=self.cache / "logs",
@@ -112,6 +125,9 @@ class Toolbox:
             downloader=ReleaseDownloader(),
             progress=progress,
         )
+        for tool in chosen:
+            if self.is_foreign and isinstance(tool, DebianTool):
+                self.debian_path(tool, tool.commands[0])
         self.install_packages([tool for tool in chosen if isinstance(tool, PythonTool)], installer)
         installer.install([self.tool_directory(tool) for tool in chosen if isinstance(tool, GoTool)], source)
 
@@ -162,8 +178,9 @@ class Toolbox:
         return ToolState(tool.name, tool.version, "PyPI", size, READY, 0, paths)
 
     def clean(self) -> int:
-        """Removes what no tool of the catalog uses; returns the freed bytes."""
-        keep = {self.tool_directory(tool).path for tool in self.tools if isinstance(tool, GoTool)}
+        """Removes what no tool of the catalog uses on any architecture; returns the freed bytes."""
+        boxes = (self, *(self.for_architecture(arch) for arch in ARCHITECTURES.values() if arch != self.arch))
+        keep = {box.tool_directory(tool).path for box in boxes for tool in box.tools if isinstance(tool, GoTool)}
         keep |= {self.python_tool_directory(tool).path for tool in self.tools if isinstance(tool, PythonTool)}
         freed = 0
         with file_lock(self.root / ".lock", "the tools"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.errors import ComponentError
-from aks_flex_lab.images.builder import MANIFEST_TYPE, PAUSE_NAMES, TaggedImage, lab_images
+from aks_flex_lab.images.builder import INDEX_TYPE, MANIFEST_TYPE, PAUSE_NAMES, ImagePrograms, TaggedImage, lab_images
 from aks_flex_lab.images.registry import Connect, RepositoryTags, list_repositories, push_images
 from aks_flex_lab.kernel.namespaces import NetworkNamespace
 from aks_flex_lab.processes import run
@@ -43,7 +43,7 @@ def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
 @pytest.fixture(scope="module")
 def images() -> tuple[TaggedImage, ...]:
     """Returns the lab's images; pause can be any static program, because nothing is run."""
-    return lab_images(pause=BUSYBOX, architecture=machine_arch(), busybox=BUSYBOX)
+    return lab_images({machine_arch(): ImagePrograms(BUSYBOX, BUSYBOX)})
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def connect(authority: CertificateAuthority, registry_port: int) -> Connect:
 
 def pull(authority: CertificateAuthority, port: int, path: str, into: Path) -> bytes:
     where = ("--resolve", f"{HOST}:{port}:127.0.0.1", "--noproxy", "*", "--cacert", authority.certificate)
-    asked = ("-H", f"Accept: {MANIFEST_TYPE}", "-o", into, f"https://{HOST}:{port}/v2/{path}")
+    asked = ("-H", f"Accept: {INDEX_TYPE}, {MANIFEST_TYPE}", "-o", into, f"https://{HOST}:{port}/v2/{path}")
     run("curl", "-fsS", *where, *asked)
     return into.read_bytes()
 
@@ -123,6 +123,20 @@ def test_test_image_contains_shell_web_page_and_tools(
 def test_second_push_uploads_nothing(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
     push_images(connect, images)
     assert push_images(connect, images) == 0
+
+
+def test_image_of_another_architecture_is_pulled_by_its_index(
+    authority: CertificateAuthority, connect: Connect, registry_port: int, tmp_path: Path
+) -> None:
+    images = lab_images({arch: ImagePrograms(BUSYBOX, BUSYBOX) for arch in (machine_arch(), "riscv64")})
+    assert push_images(connect, images) == len(images)
+    assert push_images(connect, images) == 0
+    index = json.loads(pull(authority, registry_port, "flex/test/manifests/1", tmp_path / "i"))
+    for part in index["manifests"]:
+        manifest = json.loads(pull(authority, registry_port, f"flex/test/manifests/{part['digest']}", tmp_path / "m"))
+        config = f"flex/test/blobs/{manifest['config']['digest']}"
+        found = json.loads(pull(authority, registry_port, config, tmp_path / "c"))["architecture"]
+        assert found == part["platform"]["architecture"]
 
 
 def test_changed_image_replaces_its_tag(connect: Connect, images: tuple[TaggedImage, ...]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from aks_flex_lab.errors import ToolError
 from aks_flex_lab.images.builder import (
     ContainerConfig,
+    ImageIndex,
     LayerDirectory,
     LayerEntry,
     LayerFile,
@@ -72,6 +73,17 @@ def test_image_references_config_and_layer_by_digest() -> None:
     ]
     assert (config["architecture"], config["rootfs"]["diff_ids"]) == ("arm64", [layer.diff_id])
     assert config["config"] == {"Entrypoint": ["/bin/tool"], "Cmd": ["-v"], "Env": ["A=b"], "WorkingDir": "/"}
+
+
+def test_index_references_the_image_of_each_architecture() -> None:
+    images = {arch: make_image(make_layer(ENTRIES), ContainerConfig(), arch) for arch in ("amd64", "arm64")}
+    index = ImageIndex(images)
+    document = json.loads(index.manifest.data)
+    assert index.manifest.kind == document["mediaType"] == "application/vnd.oci.image.index.v1+json"
+    assert [(each["platform"], each["digest"]) for each in document["manifests"]] == [
+        ({"architecture": arch, "os": "linux"}, image.digest) for arch, image in images.items()
+    ]
+    assert images["amd64"].digest != images["arm64"].digest
 
 
 def test_layers_of_image_keep_their_order_and_owners() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.tools.releases import DownloadStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from aks_flex_lab.tools.recipes import GoTool
@@ -55,7 +55,7 @@ class FakeBuilder:
     built: list[str] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
 
-    def prepare(self, tools: Iterable[GoTool]) -> None:
+    def prepare(self, tools: Sequence[GoTool], arch: str) -> None:  # noqa: ARG002
         self.prepared += [tool.title for tool in tools]
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:

@@ -15,6 +15,7 @@ from aks_flex_lab.tools import artifacts, catalog
 from aks_flex_lab.tools.artifacts import ArchiveMember, make_archive, python_gzip
 from aks_flex_lab.tools.recipes import GoTool
 from aks_flex_lab.tools.toolbox import Toolbox
+from aks_flex_lab.versions import NodeVersions
 from tests.unit.lab.tools.fakes import store_fake_tool
 
 if TYPE_CHECKING:
@@ -142,6 +143,42 @@ def test_tree_with_tool_on_demand_links_the_files_of_the_other_tree(toolbox: Too
     kubelet = more / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet"
     assert kubelet.with_name("kubelet.sha256").read_text() == hashlib.sha256(kubelet.read_bytes()).hexdigest()
     assert not (tree / "dl.k8s.io/v1.33.13").exists()
+
+
+@pytest.fixture(scope="module")
+def foreign(toolbox: Toolbox, tree: Path) -> Path:
+    """Returns the tree of another architecture, made of fake tools."""
+    box = toolbox.for_architecture("arm64")
+    for tool in box.tools:
+        if isinstance(tool, GoTool):
+            store_fake_tool(box.tool_directory(tool))
+    return artifacts.foreign_tree(box, tree, compress=python_gzip)
+
+
+def test_foreign_tree_has_the_programs_of_the_default_versions(foreign: Path) -> None:
+    versions = NodeVersions()
+    github = foreign / "github.com"
+    for url in (
+        *(f"dl.k8s.io/v{versions.kubernetes}/bin/linux/arm64/{name}" for name in catalog.AGENT_COMMANDS),
+        f"github.com/opencontainers/runc/releases/download/v{versions.runc}/runc.arm64",
+    ):
+        assert (foreign / url).read_text().endswith(" for arm64\n")
+    for name in (
+        f"containerd-{versions.containerd}-linux-arm64.tar.gz",
+        f"cni-plugins-linux-arm64-v{versions.cni}.tgz",
+        f"node-problem-detector-v{versions.npd}-linux_arm64.tar.gz",
+    ):
+        assert len(list(github.rglob(name))) == 1
+    assert not list(foreign.rglob("kubernetes-node-*"))
+
+
+def test_foreign_tree_extends_checksum_files_of_all_architectures(foreign: Path, tree: Path) -> None:
+    sums = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum"
+    lines = (foreign / sums).read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["runc.amd64", "runc.arm64"]
+    assert lines[:1] == (tree / sums).read_text().splitlines()
+    runc = (foreign / sums).with_name("runc.arm64")
+    assert lines[1].split()[0] == hashlib.sha256(runc.read_bytes()).hexdigest()
 
 
 def test_artifact_tree_is_rebuilt_only_when_a_tool_changes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.errors import ToolError, UsageError
-from aks_flex_lab.tools import catalog, debian_tools, go_builder
+from aks_flex_lab.tools import catalog, cross_build, debian_tools, go_builder
 from aks_flex_lab.tools.recipes import BuildRequirement, GoTool
 from aks_flex_lab.tools.toolbox import Toolbox
 from tests.unit.lab.tools.fakes import store_fake_tool
@@ -94,6 +94,37 @@ def test_clean_removes_tools_not_in_catalog(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64", (runc,))
     assert box.clean() > 0
     assert [path.name for path in box.root.iterdir() if path.is_dir()] == [box.tool_directory(runc).path.name]
+
+
+def test_clean_keeps_tools_of_other_architectures(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64")
+    foreign = box.for_architecture("arm64")
+    runc = tool("runc", "1.5.2")
+    store_fake_tool(foreign.tool_directory(runc))
+    box.clean()
+    assert foreign.path("runc", "runc").read_text() == "runc 1.5.2 for arm64\n"
+
+
+def test_other_architecture_has_only_what_its_nodes_need(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64")
+    assert box.for_architecture("amd64") is box
+    foreign = box.for_architecture("arm64")
+    with pytest.raises(UsageError, match="no command 'kube-apiserver'"):
+        foreign.path("kubernetes", "kube-apiserver")
+    with pytest.raises(UsageError, match="no tool 'etcd'"):
+        foreign.path("etcd", "etcd")
+
+
+def test_compiler_of_another_architecture_uses_its_libraries(tmp_path: Path) -> None:
+    root = tmp_path / "packages" / "libseccomp-dev-arm64"
+    root.mkdir(parents=True)  # so that nothing is downloaded
+    libraries = f"{root}/usr/lib/aarch64-linux-gnu"
+    assert cross_build.compiler_environment(tool("runc", "1.5.2").recipe, "arm64", tmp_path) == {
+        "CC": "aarch64-linux-gnu-gcc",
+        "CGO_CFLAGS": f"-I{root}/usr/include",
+        "CGO_LDFLAGS": f"-L{libraries}",
+        "PKG_CONFIG_LIBDIR": f"{libraries}/pkgconfig",
+    }
 
 
 def elf(path: Path, *segments: int) -> Path:

@@ -156,20 +156,20 @@ func writeConfig(directory, cidr string) error {
 }
 
 // setRoutes adds the missing routes to nodes on the same link, and removes those of nodes that are gone.
-func setRoutes(wanted map[string]net.IP) error {
+func setRoutes(desired map[string]net.IP) error {
 	present, err := netlink.RouteListFiltered(
 		netlink.FAMILY_V4, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return err
 	}
 	for _, route := range present {
-		if gateway, ok := wanted[route.Dst.String()]; !ok || !gateway.Equal(route.Gw) {
+		if gateway, ok := desired[route.Dst.String()]; !ok || !gateway.Equal(route.Gw) {
 			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
 		}
 	}
-	for cidr, gateway := range wanted {
+	for cidr, gateway := range desired {
 		_, subnet, err := net.ParseCIDR(cidr)
 		if err != nil {
 			return err

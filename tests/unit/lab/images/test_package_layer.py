@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.images.builder import LayerDirectory, LayerFile, LayerLink
-from aks_flex_lab.images.debian_packages import package_entries
+from aks_flex_lab.images.package_layer import package_entries
 
 if TYPE_CHECKING:
     from pathlib import Path

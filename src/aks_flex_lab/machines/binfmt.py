@@ -23,7 +23,7 @@ ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00"
 ELF_MASK = b"\xff" * 7 + b"\x00" + b"\xff" * 8 + b"\xfe\xff\xff\xff"
 
 
-def registration(machine: str, program: Path) -> str:
+def registration_line(machine: str, program: Path) -> str:
     """Returns the line that registers a program. With `F`, the kernel opens it now: a chroot needs no copy."""
     magic = ELF_START + bytes([ELF_MACHINES[machine], 0])
     escaped = ("".join(f"\\x{byte:02x}" for byte in text) for text in (magic, ELF_MASK))
@@ -35,7 +35,7 @@ def entry_name(machine: str) -> str:
 
 
 @contextlib.contextmanager
-def foreign_programs(machine: str) -> Iterator[None]:
+def registered_emulator(machine: str) -> Iterator[None]:
     """Lets this host run programs of another architecture for the block."""
     program = Path(f"/usr/bin/qemu-{machine}-static")
     if not program.exists():
@@ -50,7 +50,7 @@ def foreign_programs(machine: str) -> Iterator[None]:
     entry = BINFMT / entry_name(machine)
     try:
         if not entry.exists():
-            (BINFMT / "register").write_text(registration(machine, program))
+            (BINFMT / "register").write_text(registration_line(machine, program))
         yield
     finally:
         with contextlib.suppress(FileNotFoundError):

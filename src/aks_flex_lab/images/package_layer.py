@@ -11,6 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.apt import download_command
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.images.builder import LayerDirectory, LayerEntry, LayerFile, LayerLink
 from aks_flex_lab.processes import run
@@ -47,15 +48,10 @@ def _unpacked(packages: tuple[str, ...], directory: Path) -> Path:
 
 
 def _download(packages: tuple[str, ...], status: Path, archives: Path) -> None:
-    """Downloads packages as for a system on which none is installed."""
-    status.touch()
-    options = (f"Dir::State::status={status}", f"Dir::Cache::archives={archives}", "Debug::NoLocking=1")
-    run(
-        *("apt-get", "install", "--download-only", "--yes", "--quiet", "--no-install-recommends"),
-        *(word for option in options for word in ("-o", option)),
-        *packages,
-        timeout=600,
-    )
+    """Downloads packages with all that they depend on."""
+    command = download_command(status, {"Dir::Cache::Archives": archives, "Debug::NoLocking": "1"})
+    words = ("install", "--download-only", "--yes", "--quiet", "--no-install-recommends")
+    run(*command, *words, *packages, timeout=600)
 
 
 def _entries(root: Path) -> Iterator[LayerEntry]:

@@ -1,0 +1,95 @@
+"""Builds for another architecture than the host's: C cross compiler, Debian packages of that architecture, emulator.
+
+A package is downloaded from the host's own mirrors with a separate configuration of apt, and only unpacked: the
+host's dpkg gets no foreign architecture, and no script of a package runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.apt import download_command
+from aks_flex_lab.errors import LabError, ToolError
+from aks_flex_lab.files import file_lock
+from aks_flex_lab.processes import run
+from aks_flex_lab.tools.recipes import BuildRequirement
+
+if TYPE_CHECKING:
+    from aks_flex_lab.tools.recipes import BuildRecipe
+
+TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+C_LIBRARY = "/usr/{triplet}/lib/libc.a"
+DOWNLOAD_SECONDS = 600.0
+
+
+def compiler_requirements(arch: str) -> tuple[BuildRequirement, ...]:
+    """Returns the cross compiler of an architecture, its C library, and what finds other libraries."""
+    triplet = TRIPLETS[arch]
+    return (
+        BuildRequirement(f"gcc-{triplet.replace('_', '-')}", program=f"{triplet}-gcc"),
+        BuildRequirement(f"libc6-dev-{arch}-cross", library=C_LIBRARY.format(triplet=triplet)),
+        BuildRequirement("pkg-config", program="pkg-config"),
+    )
+
+
+def compiler_environment(recipe: BuildRecipe, arch: str, cache: Path) -> dict[str, str]:
+    """Returns the environment in which Go compiles C code for an architecture; downloads the needed libraries."""
+    roots = [package_root(package, arch, cache) for package in recipe.libraries]
+    libraries = [root / "usr/lib" / TRIPLETS[arch] for root in roots]
+    return {
+        "CC": f"{TRIPLETS[arch]}-gcc",
+        "CGO_CFLAGS": " ".join(f"-I{root}/usr/include" for root in roots),
+        "CGO_LDFLAGS": " ".join(f"-L{library}" for library in libraries),
+        "PKG_CONFIG_LIBDIR": ":".join(f"{library}/pkgconfig" for library in libraries),
+    }
+
+
+def package_root(package: str, arch: str, cache: Path) -> Path:
+    """Returns the directory in which a package is unpacked, without its dependencies; downloads it if missing."""
+    directory = cache / "packages"
+    target = directory / f"{package}-{arch}"
+    with file_lock(directory / ".lock", "the packages of another architecture", wait=True):
+        if not target.exists():
+            partial = directory / f".{target.name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            (archive,) = _download(package, arch, partial).glob("*.deb")
+            run("dpkg-deb", "--extract", archive, partial / "root")
+            (partial / "root").rename(target)
+            shutil.rmtree(partial)
+    return target
+
+
+def _download(package: str, arch: str, directory: Path) -> Path:
+    for path in ("lists/partial", "cache/archives/partial"):
+        (directory / path).mkdir(parents=True)
+    command = download_command(directory / "status", apt_options(arch, directory))
+    try:
+        run(*command, "--quiet", "update", timeout=DOWNLOAD_SECONDS)
+        run(*command, "--quiet", "download", package, cwd=directory, timeout=DOWNLOAD_SECONDS)
+    except LabError as error:
+        raise ToolError(
+            "foreign-package-missing",
+            f"The Debian package {package} for {arch} could not be downloaded. {error.message}",
+            "Check that a mirror in the sources of this machine's apt has this architecture, then retry.",
+        ) from error
+    return directory
+
+
+def apt_options(arch: str, directory: Path) -> dict[str, object]:
+    """Returns the options with which apt works as on a machine of an architecture."""
+    return {
+        "APT::Architecture": arch,
+        "APT::Architectures": arch,
+        "Dir::State::Lists": directory / "lists",
+        "Dir::Cache": directory / "cache",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+    }
+
+
+def emulator(arch: str) -> list[str | Path]:
+    """Returns the start of a command that runs a program of an architecture; empty if this host cannot."""
+    program = Path(f"/usr/bin/qemu-{TRIPLETS[arch].partition('-')[0]}-static")
+    return [program] if program.exists() else []
