@@ -18,6 +18,9 @@ from xml.etree import ElementTree as Xml
 
 from scripts.run_history import KEPT_RUNS, history_file, record_run
 
+from aks_flex_lab.cluster_network.images import NETWORK_TOOLS
+from aks_flex_lab.tools.catalog import go_tool
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -135,7 +138,7 @@ class SuiteRun:
             time.sleep(0.2)
             if time.monotonic() >= beat:
                 beat += PROGRESS_SECONDS
-                self._tell_progress()
+                self._print_progress()
 
     def rerun_failed(self) -> None:
         """Reruns failed tests alone, if they are few.
@@ -184,7 +187,7 @@ class SuiteRun:
             stage.wait()
         self.running.remove(stage)
 
-    def _tell_progress(self) -> None:
+    def _print_progress(self) -> None:
         now = ", ".join(stage.progress for stage in list(self.running))
         with self.output_lock:
             print(f"   {(time.monotonic() - self.began) / 60:.0f} min: running {now}", flush=True)
@@ -263,6 +266,7 @@ def run_all(suite: SuiteRun) -> None:
         [
             suite.tests("unit", "tests/unit"),
             *CHECKS,
+            suite.tests("virtual machine", "tests/vm", marked="not vm", labs=("test-vm",)),
             # Stages without a lab are between those with one, because labs need much CPU time.
             suite.tests("managed nodes", *MANAGED_NODES, labs=("test-managed",)),
             suite.tests("provider", "tests/service/rp"),
@@ -301,15 +305,17 @@ def run_vm(suite: SuiteRun) -> None:
     """Runs all tests in virtual machines. An argument is the number of random power losses."""
     suite.run_alone(TOOLS)
     cuts = next(iter(sys.argv[2:]), DEFAULT_POWER_CUTS)
-    suite.run_alone(suite.tests("virtual machine", "tests/vm", f"--power-cuts={cuts}", marked="", labs=("test-vm",)))
+    options = (f"--power-cuts={cuts}", "--figures=dist/virtual-machines.json")
+    suite.run_alone(suite.tests("virtual machine", "tests/vm", *options, marked="", labs=("test-vm",)))
 
 
 MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
 CLUSTER_NETWORK = "tests/conformance"
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 # Most labs do not need these, so that `tools install` installs them only by name.
-CONFORMANCE_SELECTORS = ("podnet@1.0", "coredns@1.15.0", "kubernetes-e2e@1.36.3")
-CONFORMANCE_TOOLS = Stage("tools of the conformance tests", [*TOOLS.command, *CONFORMANCE_SELECTORS])
+CONFORMANCE_TOOLS = Stage(
+    "tools of the conformance tests", [*TOOLS.command, *NETWORK_TOOLS, go_tool("kubernetes-e2e").selector]
+)
 CHECKS = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("formatting", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),

@@ -12,12 +12,19 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
+BENCHMARK = (
+    *(f"4.1.{number}" for number in range(1, 11)),
+    *(f"4.2.{number}" for number in range(1, 15)),
+    "4.3.1",
+)
 PROXY_METRICS_PORT = 10249
 STRONG_CIPHERS = {
     f"TLS_ECDHE_{key}_WITH_{cipher}"
@@ -80,6 +87,11 @@ class WorkerNode:
         lines = self.machine.run("stat", "-L", "-c", "%n %a %U:%G", *paths).out.splitlines()
         rows = [line.split() for line in lines]
         return [(path, int(mode, 8), owner) for path, mode, owner in rows]
+
+    def users(self) -> list[dict[str, Any]]:
+        """Returns the credentials in the kubelet's kubeconfig."""
+        found = yaml.safe_load(self.machine.run("cat", self.arguments["--kubeconfig"]).out)
+        return [each["user"] for each in found["users"]]
 
     def listeners(self, port: int) -> list[str]:
         """Returns the addresses at which something listens on a port."""
@@ -163,6 +175,14 @@ def serving_certificate(node: WorkerNode) -> Finding:
     return passed("no certificate", when=False)
 
 
+def client_certificate(node: WorkerNode) -> Finding:
+    """The control is for kubelets that get their client certificates from the API server."""
+    [user] = node.users()
+    if "exec" in user and not {"client-certificate", "client-certificate-data"} & user.keys():
+        return not_applicable("the kubelet authenticates with tokens of an exec plugin: it has no client certificate")
+    return setting("rotateCertificates", lambda value: value is True)(node)
+
+
 def proxy_metrics(node: WorkerNode) -> Finding:
     if node.proxy_arguments is None:
         return not_applicable("kube-proxy does not run on this node; the agent installs none")
@@ -213,7 +233,7 @@ CONTROLS = (
         "4.2.8", "events are captured", setting("eventRecordQPS", lambda value: value is not None and value >= 0)
     ),
     Control("4.2.9", "serving certificate", serving_certificate),
-    Control("4.2.10", "client certificate is rotated", setting("rotateCertificates", lambda value: value is True)),
+    Control("4.2.10", "client certificate is rotated", client_certificate),
     Control(
         "4.2.11",
         "serving certificate is rotated",

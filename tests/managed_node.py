@@ -65,7 +65,7 @@ class Followed:
         return str(self.provider.get(self.name).get("status", {}).get("appliedConfigVersion", ""))
 
     def follows(self, version: str) -> None:
-        seconds = 600 * self.machine.slowness
+        seconds = 600 * self.machine.timeout_factor
         until(lambda: self.applied() == version, f"{self.name} applies {version}", seconds)
 
     def condition(self, kind: str) -> dict[str, str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
+pytest.register_assert_rewrite("tests.vm.node_life")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--power-cuts", type=int, default=3, help="Number of random moments at which the power is lost.")
@@ -33,6 +35,8 @@ class Figures:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
         self.found: dict[str, dict[str, Any]] = {}
 
     def record(self, run: str, name: str, value: Any) -> None:
@@ -74,7 +78,7 @@ def add_virtual(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
 
 
 @pytest.fixture
-def follow_virtual(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., Followed]]:
+def add_virtual_node(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., Followed]]:
     """Yields a function that creates managed nodes on virtual machines; deletes their resources after the test."""
     made: list[Followed] = []
 

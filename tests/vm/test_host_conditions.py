@@ -8,6 +8,7 @@ import pytest
 
 from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import differences, flex, prepare
+from tests.vm.node_life import swaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +36,6 @@ def shared(lab: Lab) -> Iterator[EdgeMachine]:
 
 def loaded(machine: EdgeMachine) -> set[str]:
     return {line.split()[0] for line in machine.run("cat", "/proc/modules").out.splitlines()}
-
-
-def swaps(machine: EdgeMachine) -> list[str]:
-    return machine.run("swapon", "--show=NAME", "--noheadings").out.split()
 
 
 def test_modules_are_loaded_at_every_boot_until_unbootstrap(shared: EdgeMachine) -> None:

@@ -1,6 +1,6 @@
 """Power lost at random moments of a join, an update and an unbootstrap: unflushed writes are lost, all converges.
 
-`--power-cuts N` is the number of moments. `AKS_FLEX_CHAOS_SEED` repeats a run.
+`--power-cuts N` is the number of moments, rounded up to rounds of six. `AKS_FLEX_CHAOS_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.agents import differences, facts, flex
 from tests.wait import until_slow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
@@ -27,74 +27,103 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(6 * 3600)]
 
-# In emulation; a later moment is one at which the operation has ended, which is a case, too.
-JOIN_SECONDS, UPDATE_SECONDS, UNBOOTSTRAP_SECONDS = 60.0, 25.0, 25.0
-POWER_LOSS = "power loss"
-SURVIVED = "moments of power loss survived"
+JOIN_CUTS, UPDATE_CUTS, UNBOOTSTRAP_CUTS = 2, 3, 1  # of each round; a join takes longest, and all share it
+CUTS_OF_ROUND = JOIN_CUTS + UPDATE_CUTS + UNBOOTSTRAP_CUTS
+RUN = "power loss"
 
 
-class RandomCuts:
-    """Cuts the power of a machine at random moments of an operation, until the number of cuts is used up."""
+class PoweredNode:
+    """A managed node, whose power is lost at random moments of its operations."""
 
-    def __init__(self, machine: EdgeMachine, number: int, seed: str) -> None:
-        self.machine, self.left, self.done = machine, number, 0
+    def __init__(self, lab: Lab, node: Followed, figures: Figures, seed: str) -> None:
+        self.lab, self.node, self.figures = lab, node, figures
         self.choice = random.Random(seed)  # noqa: S311 - moments, not secrets
+        self.seconds: dict[str, float] = {}  # of each operation without a power loss, which is measured first
+        self.survived = 0
+        self.max_pods = 40
 
-    def during(self, seconds: float, *words: str) -> None:
+    @property
+    def machine(self) -> EdgeMachine:
+        return self.node.machine
+
+    def join(self, cuts: int) -> None:
+        words = ("agent", "--config-url", self.node.provider.put(self.node.name, self.node.body()))
+        for _ in range(cuts):
+            self._cut_during("join", *words)
+        self._measure("join", lambda: flex(self.machine, *words))
+        until_slow(lambda: self.lab.cluster.node_ready(self.node.name), "the node is Ready")
+        until_slow(self._is_clean, "the node has its desired state after its join")
+        self._count(cuts)
+
+    def update(self, *, cut: bool) -> None:
+        self.max_pods += 1
+        version = self.node.update(nodeConfig={"maxPods": self.max_pods})
+        if cut:
+            self._cut("update")
+        self._measure("update", lambda: self.node.follows(version))
+        until_slow(self._has_setting, "the Node has the new setting")
+        until_slow(self._is_clean, "the node has its desired state after an update")
+        self._count(int(cut))
+
+    def unbootstrap(self, cuts: int) -> None:
+        words = ("unbootstrap", "--yes")
+        for _ in range(cuts):
+            self._cut_during("unbootstrap", *words)
+        self._measure("unbootstrap", lambda: flex(self.machine, *words))
+        self.machine.reboot()  # modules that the kernel loaded by itself stay until then
+        self._count(cuts)
+        self.node.delete()
+        until_slow(lambda: self.node.node() is None, "the Node is deleted")
+
+    def _cut_during(self, operation: str, *words: str) -> None:
         """Runs the agent and cuts the power meanwhile."""
         with ThreadPoolExecutor(1) as background:
             running = background.submit(flex, self.machine, *words, check=False)
-            self.cut(seconds)
+            self._cut(operation)
             running.result()
 
-    def cut(self, seconds: float) -> None:
-        moment = self.choice.uniform(0, seconds)
+    def _cut(self, operation: str) -> None:
+        moment = self.choice.uniform(0, self.seconds[operation])
         time.sleep(moment)
-        print(f"power is lost after {moment:.2f} s of {seconds:.0f} s")
+        print(f"power is lost after {moment:.2f} s of {self.seconds[operation]:.0f} s of the {operation}", flush=True)
         self.machine.power_cycle()
-        self.left -= 1
-        self.done += 1
 
-    def rounds(self) -> Iterator[int]:
-        number = 0
-        while self.left > 0:
-            number += 1
-            yield number
+    def _measure(self, operation: str, work: Callable[[], object]) -> None:
+        began = time.monotonic()
+        work()
+        if operation not in self.seconds:  # the first one, without a power loss
+            self.seconds[operation] = time.monotonic() - began
+            self.figures.record(RUN, f"{operation} without a power loss", round(self.seconds[operation], 1))
+
+    def _count(self, cuts: int) -> None:
+        self.survived += cuts
+        self.figures.record(RUN, "moments of power loss survived", self.survived)
+
+    def _is_clean(self) -> bool:
+        return bool(facts(self.machine, "verify", check=False)["clean"])
+
+    def _has_setting(self) -> bool:
+        return str(self.node.node()["status"]["capacity"]["pods"]) == str(self.max_pods)
 
 
 def test_node_converges_after_power_loss_at_random_moments(
-    lab: Lab, follow_virtual: Callable[..., Followed], figures: Figures, request: pytest.FixtureRequest
+    lab: Lab, add_virtual_node: Callable[..., Followed], figures: Figures, request: pytest.FixtureRequest
 ) -> None:
     seed = os.environ.get("AKS_FLEX_CHAOS_SEED") or secrets.token_hex(4)
-    figures.record(POWER_LOSS, "AKS_FLEX_CHAOS_SEED", seed)
-    node = follow_virtual("vm-power")
+    figures.record(RUN, "AKS_FLEX_CHAOS_SEED", seed)
+    node = PoweredNode(lab, add_virtual_node("vm-power"), figures, seed)
     machine = node.machine
     before = machine.snapshot()
-    cuts = RandomCuts(machine, request.config.getoption("--power-cuts", 3), seed)
-    for number in cuts.rounds():
-        url = node.provider.put(node.name, node.body())
-        cuts.during(JOIN_SECONDS, "agent", "--config-url", url)
-        flex(machine, "agent", "--config-url", url)
-        until_slow(lambda: lab.cluster.node_ready(node.name), "the node is Ready after a power loss in its join")
-        assert clean(machine)
-        figures.record(POWER_LOSS, SURVIVED, cuts.done)
+    cuts = request.config.getoption("--power-cuts", CUTS_OF_ROUND)
 
-        version = node.update(nodeConfig={"maxPods": 40 + number})
-        cuts.cut(UPDATE_SECONDS)
-        node.follows(version)
-        until_slow(lambda: clean(machine), "the node has its desired state after a power loss in an update")
-        capacity = str(40 + number)
-        until_slow(lambda: node.node()["status"]["capacity"]["pods"] == capacity, "the Node has the setting")  # noqa: B023
-        figures.record(POWER_LOSS, SURVIVED, cuts.done)
+    node.join(cuts=0)
+    node.update(cut=False)
+    node.unbootstrap(cuts=0)
+    assert not (left := differences(before, machine)), "\n".join(left)
 
-        cuts.during(UNBOOTSTRAP_SECONDS, "unbootstrap", "--yes")
-        flex(machine, "unbootstrap", "--yes")
-        machine.reboot()  # a module that the kernel loaded by itself stays until then
-        assert differences(before, machine) == []
-        figures.record(POWER_LOSS, SURVIVED, cuts.done)
-        node.delete()
-        until_slow(lambda: node.node() is None, "the Node is deleted")
-
-
-def clean(machine: EdgeMachine) -> bool:
-    return bool(facts(machine, "verify", check=False)["clean"])
+    while node.survived < cuts:
+        node.join(JOIN_CUTS)
+        for _ in range(UPDATE_CUTS):
+            node.update(cut=True)
+        node.unbootstrap(UNBOOTSTRAP_CUTS)
+        assert not (left := differences(before, machine)), "\n".join(left)

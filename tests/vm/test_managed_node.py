@@ -1,0 +1,112 @@
+"""A managed node on a virtual machine: CIS benchmark, a disk that is really full, and a clock that is wrong."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.machines.base_system import DebianRelease
+from tests.agents import facts
+from tests.cis_worker import Outcome, numbers, run_controls
+from tests.managed_node import Followed
+from tests.wait import until_slow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from tests.vm.conftest import Figures
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(2 * 3600)]
+
+FILLER = "/filler"
+# Blocks that are only allocated cost no time; the rest is written in ever smaller pieces.
+FILL_SCRIPT = f"""
+fallocate --length "$(df --output=avail --block-size=1 / | tail -1)" {FILLER}
+for size in 1M 4k 512; do dd if=/dev/zero bs=$size oflag=append conv=notrunc of={FILLER}; done
+"""
+DAY = 24 * 3600
+TEN_YEARS = 3652 * DAY
+WRONG_SECONDS = 90  # in which an emulated machine polls several times
+
+
+@pytest.fixture(scope="module")
+def node(lab: Lab) -> Iterator[Followed]:
+    """Yields one node for all tests of this file; each restores it."""
+    with lab.exclusive():
+        machine = lab.inventory.add_virtual("vm-managed", DebianRelease.BOOKWORM, "site-1")
+    node = Followed.make(lab, machine)
+    node.join()
+    yield node
+    node.delete()
+    with lab.exclusive():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: Followed, figures: Figures) -> None:
+    found = run_controls(lab, node.machine)
+
+    for outcome in Outcome:
+        figures.record("CIS 1.12, worker", outcome.value, len(numbers(found, outcome)))
+    assert numbers(found, Outcome.FAIL) == []
+    assert numbers(found, Outcome.NOT_APPLICABLE) == ["4.1.3", "4.1.4", "4.3.1"]
+
+
+def test_node_with_full_disk_changes_nothing_and_continues(lab: Lab, node: Followed) -> None:
+    machine, before = node.machine, node.applied()
+    machine.run("sh", "-c", FILL_SCRIPT, check=False, timeout=600)
+    try:
+        assert not machine.run("sh", "-c", "echo text >/root/file && sync /root/file", check=False).ok
+        version = node.update(nodeConfig={"maxPods": 51})
+        until_slow(lambda: "disk is full" in applied_message(node), "the full disk is reported")
+        assert node.applied() == before
+        machine.power_cycle()  # the disk is still full when the machine boots
+        until_slow(lambda: active(machine), "the agent runs after a boot with a full disk")
+    finally:
+        machine.run("sh", "-c", f"rm -f {FILLER} /root/file; sync")
+    node.follows(version)
+    until_slow(lambda: converged(lab, node), "the node has its desired state")
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY, TEN_YEARS, -TEN_YEARS])
+def test_node_with_wrong_clock_stays_a_node(lab: Lab, node: Followed, seconds: int) -> None:
+    machine = node.machine
+    identity = machine.run("sha256sum", "/var/lib/kubelet/kubeconfig", "/etc/kubernetes/certs/ca.crt").out
+    with shifted_clock(machine, seconds):
+        time.sleep(WRONG_SECONDS)
+        assert active(machine)
+    assert machine.run("sha256sum", "/var/lib/kubelet/kubeconfig", "/etc/kubernetes/certs/ca.crt").out == identity
+
+    version = int(node.update(nodeConfig={"maxPods": 60 + (seconds > 0)}))
+    # After years, the node also renews its key, which makes a newer version.
+    until_slow(
+        lambda: int(node.applied() or 0) >= version, "the node applies a configuration after the clock is right"
+    )
+    until_slow(lambda: converged(lab, node), "the node has its desired state after the clock is right")
+
+
+@contextmanager
+def shifted_clock(machine: EdgeMachine, seconds: int) -> Iterator[None]:
+    """Sets the clock of a machine to a wrong time for the block."""
+    machine.run("date", "--set", f"@{time.time() + seconds:.0f}")
+    try:
+        yield
+    finally:
+        machine.run("date", "--set", f"@{time.time():.0f}")
+
+
+def active(machine: EdgeMachine) -> bool:
+    return machine.run("systemctl", "is-active", "aks-flex-node", "kubelet", "containerd", check=False).ok
+
+
+def applied_message(node: Followed) -> str:
+    return node.condition("ConfigApplied").get("message", "")
+
+
+def converged(lab: Lab, node: Followed) -> bool:
+    return lab.cluster.node_ready(node.name) and bool(facts(node.machine, "verify", check=False)["clean"])
