@@ -159,7 +159,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             all_of_it = sorted(value for view in VIEWS for value in times[size, view])
             by_view = {view: _spread(sorted(times[size, view])) for view in VIEWS}
             found[str(size)] |= {"ways": by_view, "every way": _spread(all_of_it)}
-            _tell(size, found[str(size)])
+            _print_figures(size, found[str(size)])
     return found
 
 
@@ -167,7 +167,7 @@ def _spread(ordered: list[float]) -> dict[str, float]:
     return {f"p{percent}_ms": round(percentile(ordered, percent), 2) for percent in (50, 95)}
 
 
-def _tell(size: int, found: dict[str, Any]) -> None:
+def _print_figures(size: int, found: dict[str, Any]) -> None:
     for view, spread in {**found["ways"], "every way": found["every way"]}.items():
         print(
             f"{size:>7} nodes  {view:<15} p50 {spread['p50_ms']:7.2f} ms  p95 {spread['p95_ms']:7.2f} ms", flush=True

@@ -86,15 +86,15 @@ def operator(lab: Lab) -> EntraPrincipal:
 @pytest.fixture
 def machine(lab: Lab, edge: EdgeMachine, operator: EntraPrincipal) -> Iterator[EdgeMachine]:
     """Yields a machine configured for Arc, and cleans it up afterwards."""
-    tell(lab, edge, operator)
+    write_config(lab, edge, operator)
     yield edge
     EventualConsistency(lab.azure.state).change(principal_seconds=1.0, assignment_seconds=2.0, throttled=0)
-    tell(lab, edge, operator)
+    write_config(lab, edge, operator)
     flex(edge, "arc", "unregister", "--yes")
     flex(edge, "unbootstrap", "--yes")
 
 
-def tell(lab: Lab, machine: EdgeMachine, operator: EntraPrincipal, **arc: Any) -> None:
+def write_config(lab: Lab, machine: EdgeMachine, operator: EntraPrincipal, **arc: Any) -> None:
     package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint], **arc.pop("package", {})}
     document = {
         "azure": {
@@ -145,7 +145,7 @@ def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
 ) -> None:
     machine.run("rm", "-r", "/etc/aks-flex-node")
     before = machine.snapshot()
-    tell(lab, machine, operator)
+    write_config(lab, machine, operator)
 
     flex(machine, "arc", "register")
 
@@ -253,7 +253,7 @@ def test_arc_package_not_signed_by_expected_key_is_not_installed(
     name: str,
     words: str,
 ) -> None:
-    tell(lab, machine, operator, package=package(lab))
+    write_config(lab, machine, operator, package=package(lab))
     assert words in failure(machine, name)
     assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
     assert not machine.run("test", "-e", "/var/lib/aks-flex-node-packages", check=False).ok
@@ -264,14 +264,14 @@ def test_stopped_himds_is_started_and_masked_himds_is_reported(
 ) -> None:
     flex(machine, "arc", "register")
     machine.run("systemctl", "stop", "himdsd")
-    tell(lab, machine, operator, tags={"site": "two"})
+    write_config(lab, machine, operator, tags={"site": "two"})
     flex(machine, "arc", "register")
     assert facts(machine)["services"]["himdsd.service"] == "active"
     there = known(lab, machine)
     assert there
     assert there["tags"] == {"site": "two"}
     machine.run("systemctl", "mask", "--runtime", "--now", "himdsd")
-    tell(lab, machine, operator, tags={"site": "three"})
+    write_config(lab, machine, operator, tags={"site": "three"})
     try:
         assert "himdsd" in failure(machine, "himds-unavailable")
     finally:
@@ -281,7 +281,7 @@ def test_stopped_himds_is_started_and_masked_himds_is_reported(
 def test_forbidden_role_assignment_names_role_scope_and_command(lab: Lab, machine: EdgeMachine) -> None:
     poor = lab.azure.directory.service_principal("onboarding", "operators-secret")
     lab.azure.assignments.put(RESOURCE_GROUP_ID, ONBOARDING, poor.object_id)
-    tell(lab, machine, poor)
+    write_config(lab, machine, poor)
     said = failure(machine, "role-assignment-forbidden")
     assert "Azure Kubernetes Service Cluster User Role" in said
     assert CLUSTER_ID in said
@@ -328,10 +328,10 @@ def test_arc_register_is_refused_when_connected_as_another_machine(
     lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     flex(machine, "arc", "register")
-    tell(lab, machine, operator, machineName="another")
+    write_config(lab, machine, operator, machineName="another")
     assert machine.name in failure(machine, "arc-connected-elsewhere")
     assert facts(machine)["machine"] == machine.name
-    tell(lab, machine, operator)
+    write_config(lab, machine, operator)
 
 
 @pytest.mark.long

@@ -65,7 +65,7 @@ def running_pages(
     made = settings(room / "state", **{"limits": PLENTY, "tls": tls, **words})
     facts = known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
     service = running(made, FakeClusters.of(facts), Recording())
-    _tell(made.state_dir, authority)
+    _write_ca(made.state_dir, authority)
     # In a separate thread: Playwright's event loop runs in this one, and a thread has only one.
     with ThreadPoolExecutor(1) as thread:
         provider = Provider(thread.submit(service.__enter__).result())
@@ -76,7 +76,7 @@ def running_pages(
             thread.submit(service.__exit__, None, None, None).result()
 
 
-def _tell(state: Path, authority: CertificateAuthority) -> None:
+def _write_ca(state: Path, authority: CertificateAuthority) -> None:
     """Writes the CA to the path where clients of a service with its own CA look for it."""
     (state / "tls").mkdir(parents=True, mode=0o700)
     (state / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())

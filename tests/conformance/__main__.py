@@ -36,26 +36,27 @@ def main() -> int:
         prepare_lab(lab, keep=options.keep)
         print(f"Two nodes are ready after {time.monotonic() - began:.0f} s.", flush=True)
         result = run(lab, options.report.absolute(), options.processes, options.focus)
+        # Before the lab is removed, which may fail or be interrupted.
+        (options.report / "result.md").write_text(table(result))
+        for line in (*details(result, everything=not options.focus), summary(result, time.monotonic() - began)):
+            print_line(line)
+        print_line(f"Logs and figures: {options.report}")
     finally:
         if not options.keep:
             lab.down()
-    (options.report / "result.md").write_text(table(result))
-    for line in details(result, everything=not options.focus):
-        print(line)
-    print(f"{summary(result, time.monotonic() - began)} Logs and figures: {options.report}")
     return exit_code(result, everything=not options.focus)
 
 
 def run(lab: Lab, report: Path, processes: int, focus: list[str]) -> ConformanceResult:
     """Runs the tests in parallel, and those that failed once more, alone: many fail on a busy machine only."""
-    result = run_conformance(lab, report, processes, focus, tell)
+    result = run_conformance(lab, report, processes, focus, print_line)
     if not 0 < len(result.failed) <= REPEATED:
         return result
-    tell(f"{len(result.failed)} failed; they run again, alone")
-    return result.after_repetition(run_conformance(lab, report / "again", 1, result.failed, tell))
+    print_line(f"{len(result.failed)} failed; they run again, alone")
+    return result.after_repetition(run_conformance(lab, report / "again", 1, result.failed, print_line))
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)
 
 

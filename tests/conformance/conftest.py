@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.machines.base_system import DebianRelease
+from tests.agents import flex, prepare, web_pod
 from tests.conformance.images import TESTS
-from tests.conformance.suite import prepare_cluster
+from tests.conformance.suite import bridge, prepare_cluster
 from tests.harness import Lines
 
 if TYPE_CHECKING:
@@ -19,9 +20,30 @@ if TYPE_CHECKING:
 IMAGES = (f"{TESTS}/agnhost", f"{TESTS}/busybox", f"{TESTS}/nonewprivs", "pause")  # of the tests of `make test`
 
 
+EARLY_POD = "early"
+
+
 @pytest.fixture(scope="session")
-def nodes(lab: Lab) -> list[EdgeMachine]:
+def machines(lab: Lab) -> list[EdgeMachine]:
     with lab.exclusive():
-        machines = [lab.inventory.add(f"node-{n}", DebianRelease.BOOKWORM, f"site-{n}") for n in (1, 2)]
+        return [lab.inventory.add(f"node-{n}", DebianRelease.BOOKWORM, f"site-{n}") for n in (1, 2)]
+
+
+@pytest.fixture(scope="session")
+def early_address(lab: Lab, machines: list[EdgeMachine]) -> str:
+    """Starts a pod on a node before the cluster has a network plugin; returns its address on the agent's bridge."""
+    first = machines[0]
+    prepare(lab, first)
+    flex(first, "agent")
+    lab.cluster.apply(web_pod(EARLY_POD, first.name))
+    lab.cluster.run("wait", "pod", EARLY_POD, "--for=condition=Ready", "--timeout=60s", timeout=90)
+    address = str(lab.cluster.get("pod", EARLY_POD)["status"]["podIP"])
+    assert address in bridge(first)
+    return address
+
+
+@pytest.fixture(scope="session")
+def nodes(lab: Lab, machines: list[EdgeMachine], early_address: str) -> list[EdgeMachine]:
+    assert early_address
     prepare_cluster(lab, machines, Lines(), IMAGES)
     return machines

@@ -22,7 +22,8 @@ from aks_flex_lab.images.builder import (
     make_image,
     make_layer,
 )
-from aks_flex_lab.images.debian_packages import package_entries
+from aks_flex_lab.images.package_layer import package_entries
+from aks_flex_lab.tools.catalog import go_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,9 +47,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 AGNHOST_PACKAGES = ("bash", "bind9-dnsutils", "curl", "iproute2", "libc-bin", "netcat-openbsd")
 NGINX_PACKAGES = ("nginx-light", "libc-bin")
-ETCD_VERSION = "3.6.8"
-ETCD_TOOL = f"etcd@{ETCD_VERSION}"
-SAMPLE_TOOL = "sample-apiserver@0.29.2"
+ETCD_VERSION = go_tool("etcd").version  # not Debian's, which has another version
+ETCD_TOOL = go_tool("etcd").selector
+SAMPLE_TOOL = go_tool("sample-apiserver").selector
 # Debian's busybox lacks a change of its authors: its shell drops variables with names such as data-1. Tests that use
 # such names run `sh`, and the one that compares a message of busybox runs /bin/sh.
 SHELL_PACKAGE, SHELL = "bash-static", "usr/bin/bash-static"

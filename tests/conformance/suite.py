@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.cluster_network.installer import ClusterNetwork
 from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
+from aks_flex_lab.tools.catalog import go_tool
 from tests.agents import flex, prepare
 from tests.conformance.images import ETCD_TOOL, NAMES, SAMPLE_TOOL, TESTS, TestImages
 from tests.conformance.result import ConformanceResult, excluded_tests, read_result
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.progress import ProgressReporter
 
-E2E_TOOL = "kubernetes-e2e@1.36.3"
+E2E_TOOL = go_tool("kubernetes-e2e").selector
 REPORT_SECONDS = 60.0
 STOP_SECONDS = 15.0
 FINISHED = "•"  # in ginkgo's log

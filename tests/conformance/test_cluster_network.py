@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agents import flex, web_pod
+from tests.conformance.conftest import EARLY_POD
 from tests.conformance.suite import bridge
 from tests.wait import until
 
@@ -78,12 +79,17 @@ def test_pods_reach_the_api_server_by_its_service(lab: Lab, addresses: dict[str,
         assert "gitVersion" in lab.cluster.run("exec", pod, "--", *ask).out
 
 
-def test_no_pod_stays_on_the_bridge_of_the_agent(lab: Lab, nodes: list[EdgeMachine]) -> None:
-    """The nodes were Ready with the agent's bridge before the network plugin ran, so pods started on it."""
+def test_no_pod_stays_on_the_bridge_of_the_agent(
+    lab: Lab, nodes: list[EdgeMachine], early_address: str, addresses: dict[str, str]
+) -> None:
     for machine in nodes:
         assert bridge(machine) == []
         flex(machine, "verify")
-    for pod in lab.cluster.get("pods", "--namespace", "kube-system", "--selector", "app=coredns")["items"]:
-        address = pod["status"]["podIP"]
-        for machine in nodes:
-            assert machine.run("curl", "-s", "-m", "5", f"http://{address}:8080/health").out == "OK"
+    until(lambda: pod_address(lab) not in {"", early_address}, "the pod has an address of the cluster network")
+    for pod in addresses:
+        ask = ("curl", "-s", "-m", "5", f"http://{pod_address(lab)}/")
+        assert "this page comes from a pod of the lab" in lab.cluster.run("exec", pod, "--", *ask).out
+
+
+def pod_address(lab: Lab) -> str:
+    return str(lab.cluster.get("pod", EARLY_POD)["status"].get("podIP", ""))

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from rp_image.debian_packages import debian_archive
 from rp_image.image import ImageInputs, build_image, image_cache
+from rp_image.image_packages import debian_archive
 
 from aks_flex_lab.tools.recipes import machine_arch
-from tests.provider_deployment import NodeNetwork, deployed_provider, polling_fleet
+from tests.polling_fleet import running_fleet
+from tests.provider_deployment import NodeNetwork, deployed_provider
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -72,15 +73,15 @@ def test_nodes_do_not_notice_restart_drain_and_database_restart(
     clients, phases = NodeNetwork(nodes[0]), Phases()
     with (
         deployed_provider(lab, tmp_path, image, count) as (deployment, task),
-        polling_fleet(clients, tmp_path, task) as fleet,
+        running_fleet(tmp_path, task, clients.command()) as fleet,
     ):
         with phases.step("connect"):
             until(lambda: clients.connections(task.server.host) >= count, "all nodes poll", 300)
-        assert deployment.places() == {machine.name for machine in nodes}
+        assert deployment.node_names() == {machine.name for machine in nodes}
         assert set(deployment.database_sessions()) == {"TLSv1.3"}
         with phases.step("rolling restart"):
             restart(deployment)
-        assert deployment.places() == {machine.name for machine in nodes}
+        assert deployment.node_names() == {machine.name for machine in nodes}
         first, second = (machine.name for machine in nodes)
         with phases.step("drain of one node"):
             drain(lab, deployment, first)
@@ -119,6 +120,6 @@ def drain(lab: Lab, deployment: Deployment, node: str) -> str:
     options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force")
     done = lab.cluster.run("drain", node, *options, timeout=300)
     deployment.wait_available()
-    assert node not in deployment.places()
+    assert node not in deployment.node_names()
     lab.cluster.run("uncordon", node)
     return done.err
