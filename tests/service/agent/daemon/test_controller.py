@@ -96,7 +96,7 @@ def status(service: Running, name: str) -> dict[str, Any]:
 
 
 def condition_status(service: Running, name: str, kind: str) -> str:
-    return next(one["status"] for one in status(service, name)["conditions"] if one["type"] == kind)
+    return next(str(one["status"]) for one in status(service, name)["conditions"] if one["type"] == kind)
 
 
 def test_daemon_applies_config_change_and_reports_it(
