@@ -82,7 +82,7 @@ class EnrolledNode:
         self.lab.provider.run_cli("pool", "apply", "--name", self.enrolments.pool, "--node", self.name)
         return str(self.provider.get(self.name)["configVersion"])
 
-    def follows(self, version: str) -> None:
+    def wait_until_applied(self, version: str) -> None:
         until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
 
     @property

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, RESOURCE_GROUP_ID
 
 if TYPE_CHECKING:
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
 
 EXEC = {"useAzureAuth": True, "method": "exec"}
 CERTIFICATE = {"useAzureAuth": True, "method": "certificate"}
 
 
-def by_managed_identity(node: Followed) -> None:
+def by_managed_identity(node: ManagedLabNode) -> None:
     """Makes the machine a VM of the lab's Azure with a managed identity."""
     azure = node.lab.azure
     identity = azure.directory.managed_identity(node.name, f"/subscriptions/lab/identities/{node.name}")
@@ -23,7 +23,7 @@ def by_managed_identity(node: Followed) -> None:
     node.properties["azureAuth"] = {"method": "managedIdentity", "managedIdentity": managed}
 
 
-def by_arc(node: Followed) -> list[str]:
+def by_arc(node: ManagedLabNode) -> list[str]:
     """Configures Arc for the machine; returns the arguments with which a join registers it."""
     arc = {"resourceGroup": "lab", "location": LOCATION, "autoRoleAssignment": True}
     node.properties["azureAuth"] = {"method": "arc", "arc": arc}
@@ -34,7 +34,7 @@ def by_arc(node: Followed) -> list[str]:
     ]
 
 
-def as_operator(node: Followed) -> list[str]:
+def as_operator(node: ManagedLabNode) -> list[str]:
     """Returns the arguments that give a join an operator's permissions in the lab's Azure."""
     lab, secret, file = node.lab, f"secret-of-the-operator-of-{node.name}", "/root/operator-secret"
     principal = lab.azure.directory.service_principal(f"operator-{node.name}", secret)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Followed:
-    """A machine, its resource and its identity."""
+class ManagedLabNode:
+    """A managed node of the lab: machine, resource and identity."""
 
     lab: Lab
     machine: EdgeMachine
@@ -29,7 +29,7 @@ class Followed:
     properties: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> Followed:
+    def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> ManagedLabNode:
         """Creates the resource and installs the agent; the machine has not joined."""
         until_named(machine, "provider.flex.internal")
         node_agent.install(machine)
@@ -64,7 +64,7 @@ class Followed:
     def applied(self) -> str:
         return str(self.provider.get(self.name).get("status", {}).get("appliedConfigVersion", ""))
 
-    def follows(self, version: str) -> None:
+    def wait_until_applied(self, version: str) -> None:
         seconds = 600 * self.machine.timeout_factor
         until(lambda: self.applied() == version, f"{self.name} applies {version}", seconds)
 
@@ -83,13 +83,13 @@ class Followed:
 
 
 @contextmanager
-def temporary_node(lab: Lab, name: str, **properties: Any) -> Iterator[Followed]:
+def temporary_node(lab: Lab, name: str, **properties: Any) -> Iterator[ManagedLabNode]:
     """Adds a machine and yields it as a Ready managed node. Removes both afterwards."""
     from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
 
     with lab.exclusive():
         machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1")
-    node = Followed.make(lab, machine, **properties)
+    node = ManagedLabNode.make(lab, machine, **properties)
     node.join()
     until(lambda: node.condition("Ready").get("status") == "True", "the node is Ready")
     yield node

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def main() -> None:
     with running_lab(options.lab) as lab:
         with lab.exclusive():
             machine = lab.inventory.add("agent-1", DebianRelease(options.os), "bench", TerminalProgress())
-        node = Followed.make(lab, machine)
+        node = ManagedLabNode.make(lab, machine)
         node.join()
         until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
         steady = measure_idle(machine, options.seconds)

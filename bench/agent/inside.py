@@ -46,7 +46,7 @@ class CountedPolls:
         self.polls = 0
         self.standings: dict[str, int] = {}
         self.seen: list[dict[str, float]] = []
-        self.follower: Controller
+        self.controller: Controller
 
     def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
         node = open_managed_node()
@@ -74,14 +74,14 @@ class CountedPolls:
         if self.polls % self.every == 0:
             self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
         if self.polls >= self.total:
-            self.follower.events.put(StopRequest())
+            self.controller.events.put(StopRequest())
 
 
 def main() -> None:
     counted = CountedPolls(int(sys.argv[1]), int(sys.argv[2]))
     start = time.monotonic()
-    counted.follower = Controller(counted.open, SystemdNotifier(""))
-    counted.follower.run()
+    counted.controller = Controller(counted.open, SystemdNotifier(""))
+    counted.controller.run()
     found = {"seconds": time.monotonic() - start, "standings": counted.standings, "seen": counted.seen}
     print(json.dumps({**found, "threads": threading.active_count()}))
 

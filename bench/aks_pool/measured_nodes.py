@@ -18,7 +18,7 @@ from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
 from bench.aks_pool.node_events import NodeRecorder, deleted_at, ready_at
 from tests.agents import flex
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until, until_named
 
 if TYPE_CHECKING:
@@ -102,18 +102,18 @@ class PoolNode:
 
 @dataclass(frozen=True)
 class ProviderNode:
-    followed: Followed
+    managed: ManagedLabNode
     url: str
 
     @classmethod
     def make(cls, lab: Lab, machine: EdgeMachine) -> ProviderNode:
         """Creates the node's resource, and installs the agent."""
-        followed = Followed.make(lab, machine, versions=_versions(OLD), nodeConfig=POLICY)
-        return cls(followed, followed.provider.put(machine.name, followed.body()))
+        managed = ManagedLabNode.make(lab, machine, versions=_versions(OLD), nodeConfig=POLICY)
+        return cls(managed, managed.provider.put(machine.name, managed.body()))
 
     @property
     def machine(self) -> EdgeMachine:
-        return self.followed.machine
+        return self.managed.machine
 
     @property
     def join_words(self) -> tuple[str, ...]:
@@ -121,10 +121,10 @@ class ProviderNode:
 
     def start_upgrade(self, recorder: NodeRecorder) -> tuple[float, str]:  # noqa: ARG002 - the PUT starts it
         began = time.time()
-        return began, self.followed.update(versions=_versions(NEW))
+        return began, self.managed.update(versions=_versions(NEW))
 
     def remove(self) -> None:
-        self.followed.delete()
+        self.managed.delete()
 
 
 def _versions(kubernetes: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from bench.agent.__main__ import measure_idle
 from bench.lab import running_lab
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
 def measured(lab: Lab, name: str, options: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
     with lab.exclusive():
         machine = lab.inventory.add(f"as-{name}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = Followed.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
+    node = ManagedLabNode.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
     arguments_of_agent: list[str] = []
     if name == "managed-identity":
         by_managed_identity(node)

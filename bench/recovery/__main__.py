@@ -22,7 +22,7 @@ from bench.lab import running_lab
 from bench.recovery.absences import ABSENCES, measure
 from bench.recovery.cpu_sampler import CpuSampler, Figure
 from bench.recovery.faults import FAULTS, VERSIONS, FaultInjector
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,11 +70,11 @@ def record(figures: Figures, which: str, name: str, figure: Figure) -> None:
 
 
 @contextmanager
-def joined_node(lab: Lab, number: int) -> Iterator[Followed]:
+def joined_node(lab: Lab, number: int) -> Iterator[ManagedLabNode]:
     """Adds a machine that has joined; removes it at the end."""
     with lab.exclusive():
         machine = lab.inventory.add(f"recovery-{number}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = Followed.make(lab, machine, versions={"kubernetes": VERSIONS[0]})
+    node = ManagedLabNode.make(lab, machine, versions={"kubernetes": VERSIONS[0]})
     try:
         node.join()
         yield node

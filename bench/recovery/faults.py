@@ -16,7 +16,7 @@ from tests.wait import boot_id, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
 
 RECOVERY_SECONDS = 600.0
 PKI = "/var/lib/kubelet/pki"
@@ -40,7 +40,7 @@ FAULTS = (*WITH_KUBELET, *WITHOUT_KUBELET, *OTHERS)
 
 @dataclass
 class FaultInjector:
-    node: Followed
+    node: ManagedLabNode
     versions: Iterator[str] = field(default_factory=lambda: itertools.cycle(reversed(VERSIONS)))
 
     def faults(self) -> dict[str, Callable[[], float]]:
@@ -92,7 +92,7 @@ class FaultInjector:
         self._run(f"kill -9 {first}")
         until(lambda: self._job() not in {"0", first}, "the job runs again", RECOVERY_SECONDS)
         seconds = time.monotonic() - start
-        self.node.follows(version)
+        self.node.wait_until_applied(version)
         return seconds
 
     def _power_cut_in_an_upgrade(self) -> float:
@@ -103,7 +103,7 @@ class FaultInjector:
         self.node.machine.power_cycle()
         until(lambda: self.is_ready() and self._boot_id() != before, "the node is Ready", RECOVERY_SECONDS)
         seconds = time.monotonic() - start
-        self.node.follows(version)
+        self.node.wait_until_applied(version)
         return seconds
 
     # --- The state of the node ---

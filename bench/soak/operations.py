@@ -18,7 +18,7 @@ from tests.chaos.attempts import Tried
 from tests.chaos.expected_state import Wanted
 from tests.chaos.invariants import HOME
 from tests.chaos.operations import KINDS, PROVIDER, Operation, provider_restart
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ def join_all(lab: Lab, machines: Sequence[EdgeMachine]) -> list[Tried]:
 
 def _joined(lab: Lab, machine: EdgeMachine) -> Tried:
     spec = SoakNodeSpec()
-    followed = Followed.make(lab, machine, **spec.properties)
-    followed.join()
-    return Tried(followed, replace(spec, secret=followed.principal.secret))
+    managed = ManagedLabNode.make(lab, machine, **spec.properties)
+    managed.join()
+    return Tried(managed, replace(spec, secret=managed.principal.secret))
 
 
 def leave_and_return(it: Tried) -> None:
     """Deletes the resource, waits until the machine is unbootstrapped, and joins it with a new resource."""
-    _retry(it.followed.delete, "the provider accepts the deletion")
+    _retry(it.managed.delete, "the provider accepts the deletion")
     until(lambda: has_left(it), f"{it.name} is unbootstrapped", LEAVE_SECONDS)
-    it.followed.properties = dict(it.wanted.properties)
-    _retry(it.followed.join, f"{it.name} joins again")
+    it.managed.properties = dict(it.wanted.properties)
+    _retry(it.managed.join, f"{it.name} joins again")
 
 
 def has_left(it: Tried) -> bool:
@@ -98,7 +98,7 @@ def leftovers(it: Tried) -> list[str]:
         f"partial files: {partial.split()}": bool(partial),
         "its job still runs": it.machine.run("systemctl", "is-active", WORK, check=False).ok,
         "the agent's cordon still exists": CORDONED_ANNOTATION
-        in it.followed.node()["metadata"].get("annotations", {}),
+        in it.managed.node()["metadata"].get("annotations", {}),
         "`aks-flex-node health` fails": not flex(it.machine, "health", check=False).ok,
     }
     return [f"{it.name}: {sentence}" for sentence, true in found.items() if true]

@@ -20,7 +20,7 @@ from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import answers, pod, until
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Readiness(threading.Thread):
 def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
     with lab.exclusive():
         machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = Followed.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
+    node = ManagedLabNode.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
     try:
         node.join()
         lab.cluster.apply(web_pod(name))
@@ -88,7 +88,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
         readiness.start()
         began = time.time()
         version = node.update(versions=versions)
-        node.follows(version)
+        node.wait_until_applied(version)
         applied = time.time() - began
         time.sleep(2)  # to include interruptions after the health check
         ended = time.time()

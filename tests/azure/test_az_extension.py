@@ -48,7 +48,7 @@ CONFIG_URL=$(az aks flex-node create \\
 
 echo "$CONFIG_URL" | aks-flex-node agent --config-url-file -
 """
-FOLLOWED = f"""
+JOIN_MANAGED = f"""
 umask 077
 cat >/root/secret
 az aks flex-node create --cluster lab --resource-group lab --name {NAME} \\
@@ -116,7 +116,7 @@ def test_node_is_created_updated_and_deleted_with_az_extension(lab: Lab, machine
     typed(machine, f"az aks flex-node delete {ON_NODE} --yes; aks-flex-node unbootstrap --yes")
 
     node = principal(lab, "identity-of-after")
-    typed(machine, FOLLOWED.format(id=node.client_id), stdin=node.secret)
+    typed(machine, JOIN_MANAGED.format(id=node.client_id), stdin=node.secret)
     typed(machine, f"az aks flex-node wait {ON_NODE} --ready --timeout 120")
     typed(machine, UPDATE)
     applied = "properties.configVersion==properties.status.appliedConfigVersion"

@@ -16,7 +16,7 @@ from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import RESOURCE_GROUP_ID
 from tests.agents import differences, flex, web_pod
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/
 
 
 @pytest.fixture
-def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
+def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., ManagedLabNode]]:
     """Yields a function that creates nodes at the provider; deletes their resources after the test."""
-    made: list[Followed] = []
+    made: list[ManagedLabNode] = []
 
-    def describe(name: str, site: str = "site-1", **properties: Any) -> Followed:
-        made.append(Followed.make(lab, add_machine(name, site=site), **properties))
+    def describe(name: str, site: str = "site-1", **properties: Any) -> ManagedLabNode:
+        made.append(ManagedLabNode.make(lab, add_machine(name, site=site), **properties))
         return made[-1]
 
     yield describe
@@ -47,7 +47,7 @@ def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
         node.delete()
 
 
-def run_life_cycle(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
+def run_life_cycle(node: ManagedLabNode, renew: Callable[[ManagedLabNode], None], *words: str) -> None:
     """Runs the life cycle of a node: join, run a pod, replace its credential, unbootstrap."""
     lab, machine, pod = node.lab, node.machine, f"web-{node.name}"
     before = machine.snapshot()
@@ -55,7 +55,9 @@ def run_life_cycle(node: Followed, renew: Callable[[Followed], None], *words: st
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is reported Ready")
     lab.cluster.apply(web_pod(pod, node.name))
     until(lambda: _runs(lab, pod), f"a pod runs on {node.name}")
-    node.follows(node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}}))
+    node.wait_until_applied(
+        node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}})
+    )
     renew(node)
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
     node.delete()
@@ -71,18 +73,18 @@ def _runs(lab: Lab, name: str) -> bool:
     return bool(found) and found["status"].get("phase") == "Running"
 
 
-def role_of(lab: Lab, node: Followed) -> str:
+def role_of(lab: Lab, node: ManagedLabNode) -> str:
     binding = lab.cluster.get("clusterrolebinding", f"aks-flex-node:node:{node.name}")
     return str(binding["roleRef"]["name"]) if binding else ""
 
 
-def replace_secret(node: Followed) -> None:
+def replace_secret(node: ManagedLabNode) -> None:
     """Sets a new client secret, with which the kubelet gets its next token."""
     changed = node.lab.azure.directory.change(
         node.principal, secret=f"new-{node.principal.secret}", older_secrets=(node.principal.secret,)
     )
     node.principal = changed
-    node.follows(node.update())
+    node.wait_until_applied(node.update())
     node.lab.azure.directory.change(changed, older_secrets=())
     node.machine.run("rm", "-f", f"{KUBELET}/azure-token.json")
     token = json.loads(node.machine.run(f"{KUBELET}/token.sh").out)
@@ -90,7 +92,7 @@ def replace_secret(node: Followed) -> None:
     assert token["status"]["token"]
 
 
-def replace_token(node: Followed) -> None:
+def replace_token(node: ManagedLabNode) -> None:
     """Deletes the cached token; the kubelet gets another from the machine's identity endpoint."""
     before = node.machine.run("cat", f"{KUBELET}/azure-token.json").out
     node.machine.run("rm", f"{KUBELET}/azure-token.json")
@@ -98,7 +100,7 @@ def replace_token(node: Followed) -> None:
     assert node.machine.run("cat", f"{KUBELET}/azure-token.json").out != before
 
 
-def replace_certificate(node: Followed) -> None:
+def replace_certificate(node: ManagedLabNode) -> None:
     """Deletes the kubelet's certificate; the kubelet gets another with its Azure identity."""
     own = f"{KUBELET}/pki/kubelet-client-current.pem"
     node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
@@ -106,7 +108,7 @@ def replace_certificate(node: Followed) -> None:
 
 
 def test_service_principal_node_joins_with_tokens_and_with_certificate(
-    lab: Lab, make: Callable[..., Followed]
+    lab: Lab, make: Callable[..., ManagedLabNode]
 ) -> None:
     by_tokens, certified = make("sp-exec", kubernetesAuth=EXEC), make("sp-cert", kubernetesAuth=CERTIFICATE)
     with ThreadPoolExecutor(2) as pool:
@@ -116,13 +118,15 @@ def test_service_principal_node_joins_with_tokens_and_with_certificate(
 
 
 @pytest.mark.long
-def test_managed_identity_node_switches_from_tokens_to_certificate(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_managed_identity_node_switches_from_tokens_to_certificate(
+    lab: Lab, make: Callable[..., ManagedLabNode]
+) -> None:
     node = make("vm-1", kubernetesAuth=EXEC)
     by_managed_identity(node)
 
-    def certified(node: Followed) -> None:
+    def certified(node: ManagedLabNode) -> None:
         """Switches a running node from tokens to a certificate."""
-        node.follows(node.update(kubernetesAuth=CERTIFICATE))
+        node.wait_until_applied(node.update(kubernetesAuth=CERTIFICATE))
         assert node.machine.run("test", "-e", f"{KUBELET}/pki/kubelet-client-current.pem", check=False).ok
         until(lambda: role_of(lab, node) == "system:node-bootstrapper", "its identity may do less")
 
@@ -130,12 +134,12 @@ def test_managed_identity_node_switches_from_tokens_to_certificate(lab: Lab, mak
 
 
 @pytest.mark.long  # the next test also joins with Arc
-def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., ManagedLabNode]) -> None:
     node = make("arc-1", kubernetesAuth=EXEC)
     words = by_arc(node)
     node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
 
-    def seen(node: Followed) -> None:
+    def seen(node: ManagedLabNode) -> None:
         status = node.status()
         assert (status["arc"]["status"], status["vpn"]["status"], status["node"]["status"]) == (
             "Connected",
@@ -148,7 +152,7 @@ def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -
     run_life_cycle(node, seen, *words)
 
 
-def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., ManagedLabNode]) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
     machine, words = node.machine, by_arc(node)
@@ -156,7 +160,7 @@ def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., 
     ask = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
     assert not machine.run(*ask, check=False).ok
 
-    def renewed(node: Followed) -> None:
+    def renewed(node: ManagedLabNode) -> None:
         """Renews the VPN certificate with the machine's identity."""
         found = node.status()
         assert (found["arc"]["status"], found["vpn"]["status"]) == ("Connected", "Connected")
@@ -174,7 +178,9 @@ def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., 
     assert gateway.document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"] == []
 
 
-def test_secrets_are_in_root_only_files_and_not_in_processes_or_logs(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_secrets_are_in_root_only_files_and_not_in_processes_or_logs(
+    lab: Lab, make: Callable[..., ManagedLabNode]
+) -> None:
     node = make("sp-seen", kubernetesAuth=EXEC)
     node.join()
     secret, machine = node.principal.secret, node.machine

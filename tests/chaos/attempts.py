@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 
 from tests.chaos.expected_state import Wanted
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 
 if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
@@ -21,7 +21,7 @@ PATIENCE = 60.0  # seconds of retries while the provider is unavailable
 
 @dataclass
 class Tried:
-    followed: Followed
+    managed: ManagedLabNode
     wanted: Wanted
     # Operations on one machine run in order; those on different machines run concurrently.
     lane: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -29,17 +29,17 @@ class Tried:
     @classmethod
     def joined(cls, lab: Lab, machine: EdgeMachine) -> Tried:
         wanted = Wanted()
-        followed = Followed.make(lab, machine, **wanted.properties)
-        followed.join()
-        return cls(followed, replace(wanted, secret=followed.principal.secret))
+        managed = ManagedLabNode.make(lab, machine, **wanted.properties)
+        managed.join()
+        return cls(managed, replace(wanted, secret=managed.principal.secret))
 
     @property
     def name(self) -> str:
-        return self.followed.name
+        return self.managed.name
 
     @property
     def machine(self) -> EdgeMachine:
-        return self.followed.machine
+        return self.managed.machine
 
     def want(self, *, downgrade: bool = False, **changes: Any) -> str:
         """Changes the desired state, and returns the version that the provider assigned."""
@@ -48,7 +48,7 @@ class Tried:
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                version = self.followed.update(wanted.secret, query, **wanted.properties)
+                version = self.managed.update(wanted.secret, query, **wanted.properties)
             except urllib3.exceptions.HTTPError:  # the provider is restarting
                 assert time.monotonic() < end, "the provider stays away"
                 time.sleep(0.2)

@@ -36,7 +36,7 @@ def wrong(it: Tried) -> list[str]:
 
 
 def at_the_provider(it: Tried) -> list[str]:
-    known = it.followed.provider.get(it.name)
+    known = it.managed.provider.get(it.name)
     status = known["status"]
     conditions = {one["type"]: one for one in status["conditions"]}
     told = {name: conditions.get(name, {}).get("status") for name in ("Ready", "ConfigApplied", "Drifted")}
@@ -48,7 +48,7 @@ def at_the_provider(it: Tried) -> list[str]:
 
 
 def in_the_cluster(it: Tried) -> list[str]:
-    node, wanted = it.followed.node(), it.wanted
+    node, wanted = it.managed.node(), it.wanted
     if node is None:
         return ["there is no Node"]
     info, configz = node["status"]["nodeInfo"], _configz(it)
@@ -71,7 +71,7 @@ def in_the_cluster(it: Tried) -> list[str]:
 
 
 def on_the_machine(it: Tried) -> list[str]:
-    known = it.followed.provider.get(it.name)
+    known = it.managed.provider.get(it.name)
     kept = json.loads(it.shell(f"cat {HOME}/current-config.json"))
     secret = kept["config"]["azure"]["servicePrincipal"].pop("clientSecret")
     kept["config"]["azure"].pop("bootstrapToken", None)
@@ -89,7 +89,7 @@ def on_the_machine(it: Tried) -> list[str]:
 
 def _configz(it: Tried) -> dict[str, Any]:
     """Returns the configuration of the running kubelet."""
-    answer = it.followed.lab.cluster.run("get", "--raw", f"/api/v1/nodes/{it.name}/proxy/configz", check=False)
+    answer = it.managed.lab.cluster.run("get", "--raw", f"/api/v1/nodes/{it.name}/proxy/configz", check=False)
     found: dict[str, Any] = json.loads(answer.out)["kubeletconfig"] if answer.ok else {}
     return found
 

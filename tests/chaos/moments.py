@@ -16,7 +16,7 @@ from tests.chaos import invariants
 from tests.chaos.attempts import Tried
 from tests.chaos.expected_state import NEWER, OLDER, OURS, Wanted
 from tests.chaos.operations import DRIFTS
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.releases import broken_kubelet, published
 from tests.wait import until, until_named
 
@@ -60,9 +60,9 @@ class Subject:
     @classmethod
     def joined(cls, lab: Lab, machine: EdgeMachine) -> Subject:
         wanted = Wanted()
-        followed = Followed.make(lab, machine, **wanted.properties)
+        managed = ManagedLabNode.make(lab, machine, **wanted.properties)
         before = machine.snapshot()
-        made = cls(Tried(followed, replace(wanted, secret=followed.principal.secret)), before)
+        made = cls(Tried(managed, replace(wanted, secret=managed.principal.secret)), before)
         made.join()
         return made
 
@@ -75,16 +75,16 @@ class Subject:
         return self.it.machine
 
     def join(self) -> None:
-        followed = self.it.followed
-        self.url = followed.provider.put(self.name, followed.body(self.it.wanted.secret))
+        managed = self.it.managed
+        self.url = managed.provider.put(self.name, managed.body(self.it.wanted.secret))
         flex(self.machine, "agent", "--config-url", self.url, timeout=600)
 
     def agent_version(self) -> str:
-        return str(self.it.followed.provider.get(self.name).get("status", {}).get("agentVersion", ""))
+        return str(self.it.managed.provider.get(self.name).get("status", {}).get("agentVersion", ""))
 
     def run_pod(self) -> None:
         """Runs a pod that a drain must evict."""
-        cluster, name = self.it.followed.lab.cluster, f"web-{self.name}"
+        cluster, name = self.it.managed.lab.cluster, f"web-{self.name}"
         cluster.run("delete", "pod", name, "--ignore-not-found", "--force", "--grace-period=0")
         cluster.apply(web_pod(name, self.name))
         until(lambda: cluster.get("pod", name)["status"].get("phase") == "Running", "the pod runs")
@@ -102,7 +102,7 @@ def joined_subject(lab: Lab, machine: EdgeMachine) -> Iterator[Subject]:
             yield made
     finally:
         made.it.lane.shutdown(cancel_futures=True)
-        made.it.followed.delete()
+        made.it.managed.delete()
 
 
 def start_update(on: Subject, chance: random.Random) -> None:
@@ -117,7 +117,7 @@ def start_rollback(on: Subject, _chance: random.Random) -> None:
     """Sets a version that does not work."""
     versions = {**on.it.wanted.versions, "kubernetes": BROKEN}
     properties = {**on.it.wanted.properties, "versions": versions}
-    on.it.followed.update(on.it.wanted.secret, "&allowDowngrade=true", **properties)
+    on.it.managed.update(on.it.wanted.secret, "&allowDowngrade=true", **properties)
 
 
 # Another damage would follow this link to a program of the machine, which nobody repairs.
@@ -149,7 +149,7 @@ def start_recovery(on: Subject, chance: random.Random) -> None:
     if script := LOSSES[sentence]:
         on.it.shell(script)
     else:
-        on.it.followed.lab.cluster.run("delete", "node", on.name, "--wait=false")
+        on.it.managed.lab.cluster.run("delete", "node", on.name, "--wait=false")
 
 
 def start_self_update(on: Subject, _chance: random.Random) -> None:
@@ -162,7 +162,7 @@ def start_self_update(on: Subject, _chance: random.Random) -> None:
 
 def start_leave(on: Subject, _chance: random.Random) -> None:
     on.run_pod()
-    on.it.followed.delete()
+    on.it.managed.delete()
 
 
 def unsettled(on: Subject) -> list[str]:
@@ -187,7 +187,7 @@ def unsettled_recovery(on: Subject) -> list[str]:
 
 
 def not_rolled_back(on: Subject) -> list[str]:
-    failed, ready = (on.it.followed.condition(kind) for kind in ("UpgradeFailed", "Ready"))
+    failed, ready = (on.it.managed.condition(kind) for kind in ("UpgradeFailed", "Ready"))
     found = [] if failed.get("status") == ready.get("status") == "True" else [f"{failed}, {ready}"]
     return found or invariants.in_the_cluster(on.it) or _unhealthy(on)
 
@@ -195,7 +195,7 @@ def not_rolled_back(on: Subject) -> list[str]:
 def not_left(on: Subject) -> list[str]:
     if on.machine.run("test", "-e", invariants.HOME, check=False).ok:
         return [f"{invariants.HOME} exists"]
-    if on.it.followed.node() is not None:
+    if on.it.managed.node() is not None:
         return ["the Node exists"]
     return differences(on.before, on.machine)
 
@@ -207,9 +207,9 @@ def set_working_version(on: Subject, chance: random.Random) -> None:
 
 def join_again(on: Subject, chance: random.Random) -> None:
     """Kills the command that joins the machine, or cuts the power; the same command then completes the join."""
-    followed, moment = on.it.followed, chance.uniform(0, JOIN_SECONDS)
+    managed, moment = on.it.managed, chance.uniform(0, JOIN_SECONDS)
     how = chance.choice((kill_command, cut_power))
-    on.url = followed.provider.put(on.name, followed.body(on.it.wanted.secret))
+    on.url = managed.provider.put(on.name, managed.body(on.it.wanted.secret))
     command = ("aks-flex-node", "agent", "--config-url", on.url)
     on.machine.run("systemd-run", f"--unit={COMMAND_UNIT}", "--collect", "--quiet", "--no-block", *command)
     time.sleep(moment)

@@ -31,7 +31,7 @@ def cut_upgrades(it: Tried, chance: random.Random, count: int) -> None:
 @contextmanager
 def pod_on(it: Tried) -> Iterator[None]:
     """Creates a pod that is not drained for an upgrade and must run after it."""
-    cluster, name = it.followed.lab.cluster, f"web-{it.name}"
+    cluster, name = it.managed.lab.cluster, f"web-{it.name}"
     pod = web_pod(name, it.name)
     labels = pod["metadata"]["labels"]
     template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
@@ -46,7 +46,7 @@ def pod_on(it: Tried) -> Iterator[None]:
 
 
 def _pod_runs(it: Tried) -> bool:
-    found = it.followed.lab.cluster.get("daemonset", f"web-{it.name}")["status"]
+    found = it.managed.lab.cluster.get("daemonset", f"web-{it.name}")["status"]
     return bool(found.get("numberReady") == found["desiredNumberScheduled"] == 1)
 
 
@@ -54,7 +54,7 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
     """Cuts the power during an upgrade or a downgrade, and waits until the node is ready."""
     up = it.wanted.versions != NEWER
     moment = chance.uniform(0, LONGEST)
-    boot = it.followed.node()["status"]["nodeInfo"]["bootID"]
+    boot = it.managed.node()["status"]["nodeInfo"]["bootID"]
     it.want(downgrade=not up, versions=NEWER if up else OLDER)
     until(lambda: it.machine.run("test", "-e", f"{HOME}/update.json", check=False).ok, "the update begins")
     time.sleep(moment)
@@ -70,9 +70,9 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
 
 def _works(it: Tried, boot: str) -> bool:
     """Returns whether the node has booted since the cut, and runs versions that were requested."""
-    node = it.followed.node()
+    node = it.managed.node()
     info = node["status"]["nodeInfo"]
-    if info["bootID"] == boot or not it.followed.lab.cluster.node_ready(it.name):
+    if info["bootID"] == boot or not it.managed.lab.cluster.node_ready(it.name):
         return False
     kubelet, runtime = info["kubeletVersion"].removeprefix("v"), info["containerRuntimeVersion"].rpartition("/")[2]
     assert kubelet in {OLDER["kubernetes"], NEWER["kubernetes"]}, info

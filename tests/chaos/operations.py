@@ -67,10 +67,10 @@ def rotation(chance: random.Random) -> Operation:
 
     def do(it: Tried) -> None:
         """Both secrets are valid for a time, as in Entra ID."""
-        followed = it.followed
-        known = followed.principal
+        managed = it.managed
+        known = managed.principal
         changed = {"secret": secret, "older_secrets": (*known.older_secrets, known.secret)}
-        followed.principal = followed.lab.azure.directory.change(known, **changed)
+        managed.principal = managed.lab.azure.directory.change(known, **changed)
         it.want(secret=secret)
 
     return Operation("its service principal gets another secret", do)
@@ -115,7 +115,7 @@ def kill(chance: random.Random) -> Operation:
 
 def provider_restart(chance: random.Random) -> Operation:
     def do(it: Tried) -> None:
-        lab = it.followed.lab
+        lab = it.managed.lab
         part = lab.provider.component()
         with PROVIDER:
             if running := lab.supervisor.process(part.name):

@@ -34,7 +34,7 @@ def joined(lab: Lab, machines: Sequence[EdgeMachine]) -> Iterator[list[Tried]]:
     finally:
         for node in nodes:
             node.lane.shutdown(cancel_futures=True)
-            node.followed.delete()
+            node.managed.delete()
 
 
 def storm(nodes: Sequence[Tried], chance: random.Random, count: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.processes import CommandResult
     from aks_flex_lab.snapshots import Snapshot
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
 
 MOMENTS = ("running", "restarted", "rebooted", "bootstrap", "unbootstrap")
 RECOVERY_SECONDS = 240.0
@@ -73,7 +73,7 @@ print(json.dumps(found))
 # --- Cells ---
 
 
-def cells_of(node: Followed) -> list[Cell]:
+def cells_of(node: ManagedLabNode) -> list[Cell]:
     """Returns all cells of the node's paths as they are now."""
     owners = _owned_paths(node)
     asked = node.machine.run("python3", "-c", KINDS, node.name, input=json.dumps(list(owners)))
@@ -83,7 +83,7 @@ def cells_of(node: Followed) -> list[Cell]:
     ]
 
 
-def _owned_paths(node: Followed) -> dict[str, Owner]:
+def _owned_paths(node: ManagedLabNode) -> dict[str, Owner]:
     ledger = json.loads(node.machine.run("cat", f"{paths.STATE_DIR}/ledger.json").out)
     programs = node.machine.run("find", "/opt/aks-flex-node", "-type", "f").out.split()
     constants = [value for name, value in vars(paths).items() if name.isupper() and isinstance(value, str)]
@@ -177,7 +177,7 @@ def may_be_refused(cell: Cell) -> bool:
 class RealJudge:
     """Damages a managed node, and says what is wrong with the result. The node is whole before and after."""
 
-    def __init__(self, node: Followed, before: Snapshot) -> None:
+    def __init__(self, node: ManagedLabNode, before: Snapshot) -> None:
         self.node, self.before = node, before
 
     def find_problems(self, batch: Batch) -> list[str]:

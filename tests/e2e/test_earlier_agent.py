@@ -10,7 +10,7 @@ import pytest
 from tests.agents import differences, flex
 from tests.earlier_release import EarlierRelease
 from tests.enrolled_node import Enrolments
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.releases import published
 from tests.wait import until
 
@@ -30,7 +30,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> EarlierRelease:
     return EarlierRelease.extract(tmp_path_factory.mktemp("earlier"))
 
 
-def key(node: Followed) -> dict[str, Any]:
+def key(node: ManagedLabNode) -> dict[str, Any]:
     found: dict[str, Any] = node.provider.get(node.name).get("status", {}).get("nodeKey", {})
     return found
 
@@ -38,7 +38,7 @@ def key(node: Followed) -> dict[str, Any]:
 def test_earlier_agent_is_managed_and_gets_a_key_when_updated(
     lab: Lab, add_machine: Add, earlier: EarlierRelease
 ) -> None:
-    node = Followed.make(lab, add_machine("earlier-1"))
+    node = ManagedLabNode.make(lab, add_machine("earlier-1"))
     machine = node.machine
     earlier.install_agent(machine)
     before = machine.snapshot()
@@ -56,7 +56,7 @@ def test_earlier_agent_is_managed_and_gets_a_key_when_updated(
 
     node.join()
     until(lambda: node.condition("Ready").get("status") == "True", "the node reports by its Azure identity")
-    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "gold"}}))
     assert node.node()["metadata"]["labels"]["tier"] == "gold"
     assert key(node) == {}
 
@@ -66,7 +66,7 @@ def test_earlier_agent_is_managed_and_gets_a_key_when_updated(
     until(lambda: key(node).get("state") == "Bound", "the node has a key")
     shown = json.loads(machine.run(UPDATED, "node-key", "show", "--json").out)
     assert shown["thumbprint"] == key(node)["thumbprint"]
-    node.follows(node.update(nodeConfig={"labels": {"tier": "silver"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "silver"}}))
     until(lambda: machine.run(UPDATED, "verify", check=False).ok, "the machine is as the new agent requires")
     machine.run(UPDATED, "unbootstrap", "--yes", "--drain-timeout", "5")
     assert differences(before, machine) == []

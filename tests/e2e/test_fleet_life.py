@@ -121,11 +121,11 @@ def test_enrolled_node_is_updated_upgraded_and_repaired(lab: Lab, node: AzureFre
     assert node.status["nodeKey"]["thumbprint"] == node.key["thumbprint"]
     assert node.node["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.4"
 
-    node.follows(node.apply(versions=OLDER, nodeConfig={"labels": {"tier": "gold"}, "maxPods": 42}))
+    node.wait_until_applied(node.apply(versions=OLDER, nodeConfig={"labels": {"tier": "gold"}, "maxPods": 42}))
     assert node.node["metadata"]["labels"]["tier"] == "gold"
     until(lambda: node.node["status"]["capacity"]["pods"] == "42", "the kubelet has the setting")
 
-    node.follows(node.apply(versions=NEWER))
+    node.wait_until_applied(node.apply(versions=NEWER))
     assert node.node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3"
     assert not node.node["spec"].get("unschedulable")
 
@@ -165,7 +165,7 @@ def test_key_is_rotated_and_revoked_and_the_machine_leaves_clean(lab: Lab, node:
     second = node.key["thumbprint"]
     assert second != first
     until(lambda: node.status["nodeKey"]["thumbprint"] == second, "the new key is in use")
-    node.follows(node.apply(versions=NEWER, nodeConfig={"labels": {"tier": "silver"}}))
+    node.wait_until_applied(node.apply(versions=NEWER, nodeConfig={"labels": {"tier": "silver"}}))
 
     lab.provider.run_cli("node", "revoke-key", "--name", node.name)
 

@@ -13,7 +13,7 @@ from aks_flex_lab.components.resource_provider import CLUSTER_ID, LOCATION
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pki import CertificateAuthority
 from tests.agents import differences, flex, web_pod
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.remedies.catalogue import advice, command
 from tests.wait import until
 
@@ -31,12 +31,12 @@ NEWER = {"kubernetes": "1.36.3", "containerd": "2.4.2", "runc": "1.5.2"}
 
 
 @pytest.fixture
-def follow(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
+def add_node(lab: Lab, add_machine: Add) -> Iterator[Callable[..., ManagedLabNode]]:
     """Yields a function that creates managed nodes; deletes their resources after the test."""
-    made: list[Followed] = []
+    made: list[ManagedLabNode] = []
 
-    def make(name: str, **properties: Any) -> Followed:
-        made.append(Followed.make(lab, add_machine(name), **properties))
+    def make(name: str, **properties: Any) -> ManagedLabNode:
+        made.append(ManagedLabNode.make(lab, add_machine(name), **properties))
         return made[-1]
 
     yield make
@@ -61,8 +61,10 @@ def refused(machine: EdgeMachine, *words: str) -> str:
 
 
 @pytest.mark.remedy("machine-not-joined", "node-not-managed")
-def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follow: Callable[..., Followed]) -> None:
-    node = follow("life-1", versions=OLDER)
+def test_managed_node_applies_changes_and_unbootstraps_on_delete(
+    lab: Lab, add_node: Callable[..., ManagedLabNode]
+) -> None:
+    node = add_node("life-1", versions=OLDER)
     machine = node.machine
     before = machine.snapshot()
     assert "machine-not-joined" in refused(machine, "verify")
@@ -82,17 +84,17 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
 
     # Labels and taints change on the Node without a restart of a service.
     taint = {"key": "edge", "value": "yes", "effect": "PreferNoSchedule"}
-    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}, "taints": [taint]}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "gold"}, "taints": [taint]}))
     assert node.node()["metadata"]["labels"]["tier"] == "gold"
     until(lambda: taint in node.node()["spec"].get("taints", []), "the provider brings the taint")
-    node.follows(node.update(nodeConfig={}))
+    node.wait_until_applied(node.update(nodeConfig={}))
     assert "tier" not in node.node()["metadata"]["labels"]
     until(lambda: taint not in node.node()["spec"].get("taints", []), "the provider takes the taint away")
     assert started(machine, "kubelet") == kubelet
 
     # A kubelet setting restarts only the kubelet.
     containerd = started(machine, "containerd")
-    node.follows(node.update(nodeConfig={"maxPods": 42}))
+    node.wait_until_applied(node.update(nodeConfig={"maxPods": 42}))
     until(lambda: node.node()["status"]["capacity"]["pods"] == "42", "the Node says so")
     assert started(machine, "kubelet") != kubelet
     assert started(machine, "containerd") == containerd
@@ -100,7 +102,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     # An upgrade of all components, with a pod that can be drained.
     lab.cluster.apply(web_pod("web-life-1", "life-1"))
     until(lambda: pod_runs(lab, "web-life-1"), "a pod runs")
-    node.follows(node.update(versions=NEWER))
+    node.wait_until_applied(node.update(versions=NEWER))
     info = node.node()["status"]["nodeInfo"]
     assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == ("v1.36.3", "containerd://2.4.2")
     assert node.status()["versions"]["runc"] == "1.5.2"
@@ -120,8 +122,10 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")
 
 
-def test_drift_is_repaired_and_repeated_conflict_is_reported(lab: Lab, follow: Callable[..., Followed]) -> None:
-    node = follow("drift-1")
+def test_drift_is_repaired_and_repeated_conflict_is_reported(
+    lab: Lab, add_node: Callable[..., ManagedLabNode]
+) -> None:
+    node = add_node("drift-1")
     machine = node.machine
     node.join()
     lab.cluster.apply(web_pod("web-drift-1", "drift-1"))
@@ -139,14 +143,14 @@ def test_drift_is_repaired_and_repeated_conflict_is_reported(lab: Lab, follow: C
     assert lab.cluster.get("pod", "web-drift-1")["status"]["containerStatuses"][0]["containerID"] == container
 
     # With the policy `log`, drift is only reported.
-    node.follows(node.update(nodeConfig={"driftPolicy": "log"}))
+    node.wait_until_applied(node.update(nodeConfig={"driftPolicy": "log"}))
     machine.run("sh", "-c", "echo '# again' >>/etc/containerd/config.toml")
     until(lambda: node.condition("Drifted").get("status") == "True", "drift is reported")
     assert "config.toml" in node.condition("Drifted")["message"]
     assert flex(machine, "verify", check=False).code == 1
 
     # With the policy `repair`, it is repaired, but not endlessly when another process reverts it.
-    node.follows(node.update(nodeConfig={"driftPolicy": "repair"}))
+    node.wait_until_applied(node.update(nodeConfig={"driftPolicy": "repair"}))
     fight = "while sleep 0.5; do grep -q fight /etc/default/kubelet || echo '# fight' >>/etc/default/kubelet; done"
     machine.run("systemd-run", "--unit=fighter", "--collect", "sh", "-c", fight)
     try:
@@ -157,9 +161,9 @@ def test_drift_is_repaired_and_repeated_conflict_is_reported(lab: Lab, follow: C
 
 
 def test_managed_node_recovers_from_lost_node_object_and_kubeconfig(
-    lab: Lab, follow: Callable[..., Followed]
+    lab: Lab, add_node: Callable[..., ManagedLabNode]
 ) -> None:
-    node = follow("lost-1")
+    node = add_node("lost-1")
     machine = node.machine
     node.join()
     until(lambda: node.condition("Ready").get("status") == "True", "it is Ready")
@@ -174,41 +178,43 @@ def test_managed_node_recovers_from_lost_node_object_and_kubeconfig(
     until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
 
 
-def ready(node: Followed) -> bool:
+def ready(node: ManagedLabNode) -> bool:
     conditions = node.node()["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def test_new_client_secret_is_tried_before_replacing_old_one(lab: Lab, follow: Callable[..., Followed]) -> None:
-    node = follow("rotate-1")
+def test_new_client_secret_is_tried_before_replacing_old_one(
+    lab: Lab, add_node: Callable[..., ManagedLabNode]
+) -> None:
+    node = add_node("rotate-1")
     directory = lab.azure.directory
     node.join()
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it follows")
+    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the daemon is connected")
 
     # Stored before Entra ID knows the secret: the old one remains in use, and this is reported.
     version = node.update(secret="a-new-secret")
-    node.follows(version)
+    node.wait_until_applied(version)
     until(lambda: "do not work yet" in (node.status()["daemon"]["credentials"] or ""), "the new one is tried")
     assert node.condition("CredentialsRejected")["status"] == "True"
 
     node.principal = directory.change(node.principal, secret="a-new-secret")
     until(lambda: secret_in(node) == "a-new-secret", "the new one is taken")
-    node.follows(node.update(nodeConfig={"labels": {"rotated": "yes"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"rotated": "yes"}}))
     said = node.machine.run("sh", "-c", "journalctl --no-pager; cat /var/log/aks-flex-node/agent.log").out
     assert "a-new-secret" not in said
     assert node.machine.run("stat", "-c", "%a", "/var/lib/aks-flex-node/current-config.json").out.strip() == "600"
 
 
-def secret_in(node: Followed) -> str:
+def secret_in(node: ManagedLabNode) -> str:
     text = node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
     return str(json.loads(text)["config"]["azure"]["servicePrincipal"]["clientSecret"])
 
 
 @pytest.mark.long
 def test_new_cluster_ca_is_trusted_alongside_old_one(
-    lab: Lab, follow: Callable[..., Followed], tmp_path: Path
+    lab: Lab, add_node: Callable[..., ManagedLabNode], tmp_path: Path
 ) -> None:
-    node = follow("ca-1")
+    node = add_node("ca-1")
     node.join()
     other = CertificateAuthority(tmp_path)
     other.ensure()
@@ -222,7 +228,7 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
     try:
         trusted = ("cat", "/etc/kubernetes/certs/ca.crt")
         until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
-        node.follows(str(node.provider.get("ca-1")["configVersion"]))
+        node.wait_until_applied(str(node.provider.get("ca-1")["configVersion"]))
         assert started(node.machine, "kubelet") != kubelet
         assert ready(node)
     finally:

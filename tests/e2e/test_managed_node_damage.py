@@ -12,7 +12,7 @@ import pytest
 from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import flex, web_pod
 from tests.damage.real_machine import MOMENTS, RealJudge, batches, cells_of
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ STATE = "/var/lib/aks-flex-node"
 
 
 @pytest.fixture(scope="module")
-def joined(lab: Lab) -> Iterator[tuple[Followed, Snapshot]]:
+def joined(lab: Lab) -> Iterator[tuple[ManagedLabNode, Snapshot]]:
     """Yields one node for all tests of this file, and its machine before the join. Each test restores the node,
     except for its versions.
     """
     with lab.exclusive():
         machine = lab.inventory.add("damage-1", DebianRelease.BOOKWORM, "site-1")
-    found = Followed.make(lab, machine, versions={"kubernetes": "1.35.4"})
+    found = ManagedLabNode.make(lab, machine, versions={"kubernetes": "1.35.4"})
     before = machine.snapshot()
     found.join()
     until(lambda: is_ready(found), "the node is Ready")
@@ -45,42 +45,42 @@ def joined(lab: Lab) -> Iterator[tuple[Followed, Snapshot]]:
 
 
 @pytest.fixture(scope="module")
-def node(joined: tuple[Followed, Snapshot]) -> Followed:
+def node(joined: tuple[ManagedLabNode, Snapshot]) -> ManagedLabNode:
     return joined[0]
 
 
 @pytest.fixture(scope="module")
-def before(joined: tuple[Followed, Snapshot]) -> Snapshot:
+def before(joined: tuple[ManagedLabNode, Snapshot]) -> Snapshot:
     return joined[1]
 
 
-def is_ready(node: Followed) -> bool:
+def is_ready(node: ManagedLabNode) -> bool:
     found = (node.node() or {}).get("status", {}).get("conditions", ())
     return any((one["type"], one["status"]) == ("Ready", "True") for one in found)
 
 
-def uid(node: Followed) -> str:
+def uid(node: ManagedLabNode) -> str:
     return str((node.node() or {}).get("metadata", {}).get("uid", ""))
 
 
-def run(node: Followed, script: str) -> str:
+def run(node: ManagedLabNode, script: str) -> str:
     return node.machine.run("sh", "-c", script).out.strip()
 
 
-def started(node: Followed, unit: str) -> str:
+def started(node: ManagedLabNode, unit: str) -> str:
     return node.machine.run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", unit).out
 
 
-def healthy(node: Followed) -> bool:
+def healthy(node: ManagedLabNode) -> bool:
     return is_ready(node) and all(flex(node.machine, each, check=False).ok for each in ("verify", "health"))
 
 
-def while_stopped(node: Followed, script: str) -> None:
+def while_stopped(node: ManagedLabNode, script: str) -> None:
     run(node, f"systemctl stop aks-flex-node; {script}; systemctl start aks-flex-node")
 
 
 @pytest.mark.parametrize("size", [0, 700])
-def test_damaged_client_certificate_is_replaced(node: Followed, size: int) -> None:
+def test_damaged_client_certificate_is_replaced(node: ManagedLabNode, size: int) -> None:
     before = run(node, f"readlink -f {CLIENT}")
     node.machine.run("systemctl", "stop", "aks-flex-node")  # to see what a command says
     run(node, f"truncate -s {size} $(readlink -f {CLIENT}); systemctl restart kubelet || true")
@@ -91,7 +91,7 @@ def test_damaged_client_certificate_is_replaced(node: Followed, size: int) -> No
     until(lambda: healthy(node), "the node is Ready")
 
 
-def test_damaged_serving_certificate_is_replaced(node: Followed) -> None:
+def test_damaged_serving_certificate_is_replaced(node: ManagedLabNode) -> None:
     names = {"kubelet.crt", "kubelet.key", "kubelet-server-current.pem"} & set(run(node, f"ls {PKI}").split())
     assert names
     for name in sorted(names):
@@ -101,13 +101,13 @@ def test_damaged_serving_certificate_is_replaced(node: Followed) -> None:
         until(lambda: healthy(node), "the node is Ready")
 
 
-def test_empty_kubeconfig_is_replaced(node: Followed) -> None:
+def test_empty_kubeconfig_is_replaced(node: ManagedLabNode) -> None:
     run(node, "truncate -s 0 /var/lib/kubelet/kubeconfig; systemctl restart kubelet || true")
     until(lambda: "server:" in run(node, "cat /var/lib/kubelet/kubeconfig || true"), "the kubelet has a kubeconfig")
     until(lambda: healthy(node), "the node is Ready")
 
 
-def test_empty_configuration_does_not_stop_the_daemon(node: Followed) -> None:
+def test_empty_configuration_does_not_stop_the_daemon(node: ManagedLabNode) -> None:
     before = run(node, f"sha256sum < {STATE}/current-config.json")
     for damage in ("truncate -s 0", "truncate -s 99"):
         while_stopped(node, f"{damage} {STATE}/current-config.json")
@@ -129,17 +129,17 @@ def test_empty_configuration_does_not_stop_the_daemon(node: Followed) -> None:
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the daemon is connected")
 
 
-def test_garbage_in_state_files_does_not_stop_an_update(node: Followed) -> None:
+def test_garbage_in_state_files_does_not_stop_an_update(node: ManagedLabNode) -> None:
     names = ("update.json", "work.json", "failed.json", "together.json", "following.json", "state.json")
     run(node, "systemctl stop aks-flex-node")
     for name in names:
         run(node, f"head -c 99 /dev/urandom >{STATE}/{name}")
     run(node, "systemctl start aks-flex-node")
-    node.follows(node.update(nodeConfig={"labels": {"damage": "yes"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"damage": "yes"}}))
     until(lambda: healthy(node), "the node is healthy")
 
 
-def test_node_deleted_during_the_health_check_is_no_fault_of_the_version(lab: Lab, node: Followed) -> None:
+def test_node_deleted_during_the_health_check_is_no_fault_of_the_version(lab: Lab, node: ManagedLabNode) -> None:
     before = uid(node)
     version = node.update(versions={"kubernetes": "1.36.3"})
     until(
@@ -148,12 +148,12 @@ def test_node_deleted_during_the_health_check_is_no_fault_of_the_version(lab: La
     until(lambda: node.node()["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3", "the new kubelet has reported")
     lab.cluster.run("delete", "node", node.name, "--wait=false")
     until(lambda: uid(node) not in {"", before}, "the Node is registered again")
-    node.follows(version)
+    node.wait_until_applied(version)
     assert node.condition("UpgradeFailed").get("status") != "True"
     until(lambda: healthy(node), "the node is healthy")
 
 
-def slow(lab: Lab, node: Followed) -> dict[str, Any]:
+def slow(lab: Lab, node: ManagedLabNode) -> dict[str, Any]:
     """Starts a drain that a disruption budget holds; returns the budget."""
     lab.cluster.apply(web_pod(f"web-{node.name}", node.name))
     metadata = {"name": f"budget-{node.name}", "namespace": "default"}
@@ -169,7 +169,7 @@ def slow(lab: Lab, node: Followed) -> dict[str, Any]:
     return budget
 
 
-def test_killed_job_continues_and_a_stopped_service_stays_stopped(lab: Lab, node: Followed) -> None:
+def test_killed_job_continues_and_a_stopped_service_stays_stopped(lab: Lab, node: ManagedLabNode) -> None:
     budget = slow(lab, node)
     version = node.update(query="&allowDowngrade=true", versions={"kubernetes": "1.35.4"})
     until(lambda: node.node()["spec"].get("unschedulable"), "the drain has begun")
@@ -193,11 +193,11 @@ def test_killed_job_continues_and_a_stopped_service_stays_stopped(lab: Lab, node
     assert stored["configVersion"] == version
     assert not node.machine.run("systemctl", "is-active", "aks-flex-node", check=False).ok
     node.machine.run("systemctl", "start", "aks-flex-node")
-    node.follows(version)
+    node.wait_until_applied(version)
     until(lambda: healthy(node), "the node is healthy")
 
 
-def test_runtime_without_cri_is_restarted_when_there_is_space(node: Followed) -> None:
+def test_runtime_without_cri_is_restarted_when_there_is_space(node: ManagedLabNode) -> None:
     """A containerd that starts on a full disk runs without its CRI plugin."""
     folder = "/var/lib/containerd"
     fill = f"chmod 700 {folder}; dd if=/dev/zero of={folder}/filler bs=1M status=none"
@@ -213,7 +213,7 @@ def test_runtime_without_cri_is_restarted_when_there_is_space(node: Followed) ->
     until(lambda: healthy(node), "the node is healthy")
 
 
-def test_seeded_damages_are_repaired_or_named(node: Followed, before: Snapshot) -> None:
+def test_seeded_damages_are_repaired_or_named(node: ManagedLabNode, before: Snapshot) -> None:
     """About a dozen cells of the damage matrix; `tests/long/test_damage_matrix.py` runs all."""
     judge = RealJudge(node, before)
     until(judge.is_whole, "the node is whole")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
 
     Add = Callable[..., EdgeMachine]
 
@@ -38,21 +38,21 @@ def broken(lab: Lab) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def node(lab: Lab) -> Iterator[Followed]:
+def node(lab: Lab) -> Iterator[ManagedLabNode]:
     """Yields one node for all tests of this file; each restores it, except for its versions."""
     with temporary_node(lab, "faults-1", versions={"kubernetes": "1.35.4", "runc": "1.4.0"}) as node:
         yield node
 
 
-def reason(node: Followed) -> str:
+def reason(node: ManagedLabNode) -> str:
     return node.condition("ConfigApplied").get("reason", "")
 
 
-def kubelet(node: Followed) -> str:
+def kubelet(node: ManagedLabNode) -> str:
     return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
 
 
-def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed, broken: str) -> None:
+def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedLabNode, broken: str) -> None:
     before = node.applied()
 
     failed = node.update(versions={**node.properties["versions"], "kubernetes": broken})
@@ -73,13 +73,13 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
     time.sleep(2)
     assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
-    node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
+    node.wait_until_applied(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
     assert "failedConfigVersion" not in node.provider.get(node.name)["status"]
 
 
 @pytest.mark.remedy("drain-timed-out")
-def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, node: Followed) -> None:
+def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, node: ManagedLabNode) -> None:
     lab.cluster.apply(web_pod("web-faults-1", node.name))
     lab.cluster.apply(budget())
     until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
@@ -100,7 +100,7 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     advice("drain-timed-out", "Change the PodDisruptionBudget so that it allows an eviction")
     lab.cluster.run("delete", "pdb", "web-budget")
     advice("drain-timed-out", "increase `updatePolicy.drainTimeoutSeconds`")
-    node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
+    node.wait_until_applied(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
     assert kubelet(node) == "v1.36.3"
 
 
@@ -114,7 +114,7 @@ def counted(lab: Lab) -> int:
     return int(lab.cluster.get("poddisruptionbudget", "web-budget").get("status", {}).get("currentHealthy", 0))
 
 
-def test_update_waits_for_maintenance_window_and_end_of_pause(node: Followed) -> None:
+def test_update_waits_for_maintenance_window_and_end_of_pause(node: ManagedLabNode) -> None:
     opens = datetime.now(timezone.utc) + timedelta(hours=3)
     window = {"start": f"{opens:%H:%M}", "durationMinutes": 15}
     versions = {**node.properties["versions"], "runc": "1.5.2"}
@@ -128,7 +128,7 @@ def test_update_waits_for_maintenance_window_and_end_of_pause(node: Followed) ->
     assert f"{opens:%H:%M}" in node.condition("ConfigApplied")["message"]
     assert node.node()["metadata"]["labels"]["early"] == "yes"
     assert node.status()["versions"]["runc"] == "1.4.0"
-    node.follows(node.update(nodeConfig={}))
+    node.wait_until_applied(node.update(nodeConfig={}))
     assert node.status()["versions"]["runc"] == "1.5.2"
 
     node.update(nodeConfig={"labels": {"late": "yes"}, "updatePolicy": {"paused": True}})
@@ -138,13 +138,13 @@ def test_update_waits_for_maintenance_window_and_end_of_pause(node: Followed) ->
     assert "late" not in node.node()["metadata"]["labels"]
     assert "# was here" in node.machine.run("cat", "/etc/containerd/config.toml").out
 
-    node.follows(node.update(nodeConfig={"labels": {"late": "yes"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"late": "yes"}}))
     assert node.node()["metadata"]["labels"]["late"] == "yes"
     until(lambda: node.condition("Drifted").get("status") == "False", "and repaired")
-    node.follows(node.update(nodeConfig={}))
+    node.wait_until_applied(node.update(nodeConfig={}))
 
 
-def test_update_with_failed_download_or_full_disk_changes_nothing(lab: Lab, node: Followed) -> None:
+def test_update_with_failed_download_or_full_disk_changes_nothing(lab: Lab, node: ManagedLabNode) -> None:
     begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
     versions = node.properties["versions"]
 
@@ -164,10 +164,10 @@ def test_update_with_failed_download_or_full_disk_changes_nothing(lab: Lab, node
         node.machine.run("umount", folder)
     assert node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out == begun
     assert not node.node()["spec"].get("unschedulable")
-    node.follows(node.update(versions=versions, nodeConfig={}))
+    node.wait_until_applied(node.update(versions=versions, nodeConfig={}))
 
 
-def test_update_waits_for_unavailable_api_server(lab: Lab, node: Followed) -> None:
+def test_update_waits_for_unavailable_api_server(lab: Lab, node: ManagedLabNode) -> None:
     other = "1.5.2" if node.status()["versions"]["runc"] == "1.4.0" else "1.4.0"
     versions = {**node.properties["versions"], "runc": other}
     version = node.update(versions=versions, query="&allowDowngrade=true")
@@ -179,16 +179,16 @@ def test_update_waits_for_unavailable_api_server(lab: Lab, node: Followed) -> No
     finally:
         lab.fault_proxy.clear("api")
 
-    node.follows(version)
+    node.wait_until_applied(version)
     assert not node.node()["spec"].get("unschedulable")
 
 
-def stage(node: Followed) -> str:
+def stage(node: ManagedLabNode) -> str:
     text = node.machine.run("cat", "/var/lib/aks-flex-node/update.json", check=False).out
     return str(json.loads(text)["stage"]) if text.strip() else ""
 
 
-def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, node: Followed) -> None:
+def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, node: ManagedLabNode) -> None:
     process = lab.supervisor.process("provider")
     assert process
     process.kill()
@@ -198,10 +198,10 @@ def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, nod
     flex(node.machine, "health")
     lab.up(Lines())
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it is found again")
-    node.follows(node.update(nodeConfig={"labels": {"back": "yes"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"back": "yes"}}))
 
 
-def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: Followed) -> None:
+def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: ManagedLabNode) -> None:
     machine, folder = node.machine, "/var/lib/kubelet/pki"
     machine.run("systemctl", "stop", "aks-flex-node", "kubelet")
     machine.run("sh", "-c", f"umask 077; cat >{folder}/old.pem", input=expired(f"system:node:{node.name}").decode())
@@ -216,7 +216,7 @@ def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: Followed) -> No
     flex(machine, "health")
 
 
-def good(node: Followed) -> bool:
+def good(node: ManagedLabNode) -> bool:
     found = node.status()["certificate"]
     return found is not None and found["days"] > 1
 
@@ -245,7 +245,7 @@ def expired(name: str) -> bytes:
 
 
 @pytest.mark.remedy("daemon-already-running")
-def test_second_daemon_on_same_machine_is_refused(node: Followed) -> None:
+def test_second_daemon_on_same_machine_is_refused(node: ManagedLabNode) -> None:
     machine = node.machine
     done = flex(machine, "daemon", check=False)
     assert done.code == 7

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agents import differences
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.releases import published
 from tests.wait import until
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 WORK = "aks-flex-node-job.service"
 
 
-def agent(node: Followed) -> str:
+def agent(node: ManagedLabNode) -> str:
     return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))
 
 
 @pytest.mark.long
 def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_machine: Add) -> None:
-    node = Followed.make(lab, add_machine("self-1"))
+    node = ManagedLabNode.make(lab, add_machine("self-1"))
     machine = node.machine
     before = machine.snapshot()
     node.join()
@@ -45,7 +45,7 @@ def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_ma
         assert node.status()["daemon"]["lastJob"]["result"] == "done"
         node.update(versions={"agent": "0.2.0"})
         until(lambda: agent(node) == "0.2.0", "and becomes the other again")
-    node.follows(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))
     assert node.node()["metadata"]["labels"]["by"] == "the-new-one"
 
     with published(lab, machine, "0.3.0", works=False):
@@ -53,7 +53,7 @@ def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_ma
         until(lambda: node.condition("AgentUpdateFailed").get("status") == "True", "it went back")
     assert "built to fail" in node.condition("AgentUpdateFailed")["message"]
     assert agent(node) == "0.2.0" != first
-    node.follows(node.update(nodeConfig={"labels": {"by": "the-same"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"by": "the-same"}}))
     assert node.node()["metadata"]["labels"]["by"] == "the-same"
 
     node.delete()

@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.providers import VERSION, Provider
 from tests.wait import until, until_named
 
@@ -65,7 +65,7 @@ class KeyNode:
         found: dict[str, Any] = self.provider.get(self.name).get("status", {})
         return found
 
-    def follows(self, version: str) -> None:
+    def wait_until_applied(self, version: str) -> None:
         until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
 
     def is_ready(self) -> bool:
@@ -98,7 +98,7 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) ->
     assert node.status["nodeKey"]["thumbprint"] == first["thumbprint"]
     assert node.status["nodeKey"]["fingerprint"] == first["fingerprint"]
     assert machine.run("stat", "-c", "%a", KEY_FILE, KEY_COPY).out.split() == ["600", "600"]
-    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "gold"}}))
     assert lab.cluster.get("node", node.name)["metadata"]["labels"]["tier"] == "gold"
 
     # The certificate is lost: the key gets a new bootstrap token for the node.
@@ -110,14 +110,14 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) ->
     # One damaged file never loses the node.
     machine.run("sh", "-c", f"echo damaged > {KEY_FILE}")
     machine.run("systemctl", "restart", "aks-flex-node")
-    node.follows(node.update(nodeConfig={"labels": {"tier": "silver"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "silver"}}))
 
     # The key is replaced on request.
     flex(machine, "node-key", "rotate")
     second = node.key()
     assert second["thumbprint"] != first["thumbprint"]
     until(lambda: node.status["nodeKey"]["thumbprint"] == second["thumbprint"], "the new key is in use")
-    node.follows(node.update(nodeConfig={}))
+    node.wait_until_applied(node.update(nodeConfig={}))
 
     # Revoked: the node stays a node, and both sides say why it is not heard from.
     node.act("revokeKey")
@@ -128,7 +128,7 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) ->
     flex(machine, "agent", "--config-url", node.act("regenerateToken")["configUrl"])
     until(node.is_ready, "a new key is bound")
     assert node.key()["thumbprint"] not in {first["thumbprint"], second["thumbprint"]}
-    node.follows(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
 
     flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
     assert differences(before, machine) == []
@@ -157,7 +157,7 @@ def test_second_machine_is_refused_in_words(lab: Lab, node: KeyNode, add_machine
 
 def test_node_with_azure_identity_gets_a_key_at_its_next_poll(lab: Lab, add_machine: Add) -> None:
     """As a node that joined with an earlier release, which has no key."""
-    node = Followed.make(lab, add_machine("key-3"))
+    node = ManagedLabNode.make(lab, add_machine("key-3"))
     machine = node.machine
     node.join()
     until(lambda: "nodeKey" in node.provider.get(node.name)["status"], "the join binds a key")
@@ -172,6 +172,6 @@ def test_node_with_azure_identity_gets_a_key_at_its_next_poll(lab: Lab, add_mach
         lambda: node.provider.get(node.name)["status"]["nodeKey"]["thumbprint"] != before,
         "the Azure identity has bound the new key, which is in use",
     )
-    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "gold"}}))
     assert any(each["what"] == "rotateKey" for each in node.provider.audit(node.name))
     node.delete()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_lab.lab import Lab
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
 
 STAGED = "/var/lib/aks-flex-node/artifacts/next"
 OLD = {"kubernetes": "1.35.4", "runc": "1.4.0"}
@@ -26,12 +26,12 @@ NEW = {"kubernetes": "1.36.3", "runc": "1.5.2"}
 
 
 @pytest.fixture
-def node(lab: Lab) -> Iterator[Followed]:
+def node(lab: Lab) -> Iterator[ManagedLabNode]:
     with temporary_node(lab, "staging-1", versions=OLD) as node:
         yield node
 
 
-def orders(node: Followed, versions: dict[str, str]) -> None:
+def orders(node: ManagedLabNode, versions: dict[str, str]) -> None:
     """Writes the next configuration, as if the provider had sent it."""
     config: dict[str, Any] = json.loads(node.machine.run("cat", CURRENT_CONFIG).out)["config"]
     for name, version in versions.items():
@@ -42,11 +42,11 @@ def orders(node: Followed, versions: dict[str, str]) -> None:
     node.machine.run("sh", "-c", f"umask 077 && printf %s {shlex.quote(text)} > {STAGING_CONFIG}")
 
 
-def kubelet(node: Followed) -> str:
+def kubelet(node: ManagedLabNode) -> str:
     return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
 
 
-def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Followed) -> None:
+def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: ManagedLabNode) -> None:
     node.machine.run("systemctl", "stop", "aks-flex-node")
     orders(node, NEW)
 
@@ -65,7 +65,7 @@ def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Fol
     try:
         version = node.update(versions=NEW)
         node.machine.run("systemctl", "start", "aks-flex-node")
-        node.follows(version)
+        node.wait_until_applied(version)
     finally:
         lab.mirror.reset()
     until(lambda: kubelet(node) == "v1.36.3", "the Node reports its new kubelet")
@@ -73,14 +73,14 @@ def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Fol
     flex(node.machine, "verify")
 
 
-def is_staged_by_daemon(node: Followed) -> bool:
+def is_staged_by_daemon(node: ManagedLabNode) -> bool:
     """Returns whether the node has reported it. A poll removes a configuration that the provider did not send."""
     if not node.machine.run("test", "-e", STAGING_CONFIG, check=False).ok:
         orders(node, NEW)
     return bool(node.provider.get(node.name)["status"].get("stagedPoolRevision") == 5)
 
 
-def test_daemon_stages_in_a_unit_of_its_own_and_reports_it(node: Followed) -> None:
+def test_daemon_stages_in_a_unit_of_its_own_and_reports_it(node: ManagedLabNode) -> None:
     begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
     until(lambda: is_staged_by_daemon(node), "the staged revision is reported")
     assert node.condition("StagingFailed") == {}

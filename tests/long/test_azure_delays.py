@@ -10,7 +10,7 @@ import pytest
 from aks_flex_lab import network
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
 from tests.join_methods import EXEC, by_arc
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LATE_SECONDS = 90.0
 @pytest.mark.timeout(1800)
 def test_node_waits_for_late_roles_and_recovers_from_long_vpn_outage(lab: Lab, add_machine: Add) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
-    node = Followed.make(lab, add_machine("late-1", site="private"), kubernetesAuth=EXEC, nodeConfig=reach)
+    node = ManagedLabNode.make(lab, add_machine("late-1", site="private"), kubernetesAuth=EXEC, nodeConfig=reach)
     late = EventualConsistency(lab.azure.state)
     late.change(assignment_seconds=LATE_SECONDS)
     begun = time.monotonic()

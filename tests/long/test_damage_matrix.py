@@ -14,7 +14,7 @@ from tests.damage import harness, real_machine
 from tests.damage.matrix import cells_of, make_machines
 from tests.damage.real_machine import RealJudge, batches
 from tests.damage.verdict import Judge
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_every_damage_is_repaired_or_named(axis: str) -> None:
 def test_every_damage_of_a_lab_machine_is_repaired_or_named(
     lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
-    node = Followed.make(lab, add_machine("damages"), versions={"kubernetes": "1.36.3"})
+    node = ManagedLabNode.make(lab, add_machine("damages"), versions={"kubernetes": "1.36.3"})
     judge = RealJudge(node, node.machine.snapshot())
     node.join()
     until(judge.is_whole, "the node is whole")

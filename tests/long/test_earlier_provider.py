@@ -14,7 +14,7 @@ from tests.agents import differences, facts, flex
 from tests.earlier_release import EarlierRelease, LabOfEarlierProvider
 from tests.enrolled_node import prepare_to_enrol
 from tests.harness import LAB, Lines
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.providers import VERSION
 from tests.wait import until
 
@@ -44,7 +44,7 @@ def add(lab: Lab, name: str) -> EdgeMachine:
         return lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1")
 
 
-def key(node: Followed) -> dict[str, Any]:
+def key(node: ManagedLabNode) -> dict[str, Any]:
     found: dict[str, Any] = node.provider.get(node.name).get("status", {}).get("nodeKey", {})
     return found
 
@@ -62,12 +62,12 @@ def stop_provider(lab: Lab) -> None:
 def test_agent_works_with_earlier_provider_until_it_is_updated(
     earlier_lab: LabOfEarlierProvider, tmp_path: Path
 ) -> None:
-    node = Followed.make(earlier_lab, add(earlier_lab, "later-1"))
+    node = ManagedLabNode.make(earlier_lab, add(earlier_lab, "later-1"))
     machine, provider = node.machine, node.provider
     before = machine.snapshot()
     node.join()
     until(lambda: node.condition("Ready").get("status") == "True", "the node reports by its Azure identity")
-    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "gold"}}))
     assert key(node) == {}
 
     # A managed node needs an Azure identity there. Both sides say so.
@@ -86,10 +86,10 @@ def test_agent_works_with_earlier_provider_until_it_is_updated(
     stop_provider(earlier_lab)
     copy = shutil.copytree(earlier_lab.provider.state, tmp_path / "backup")
     Lab(earlier_lab.layout).up(Lines())
-    node.follows(node.update(nodeConfig={"labels": {"tier": "silver"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "silver"}}))
     machine.run("systemctl", "restart", "aks-flex-node")
     until(lambda: key(node).get("state") == "Bound", "the node has a key")
-    node.follows(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
     assert node.node()["metadata"]["labels"]["tier"] == "bronze"
     flex(other, "agent", "--config-url", provider.put("later-2", {"continuousMonitoring": True}))
     until(lambda: state(other) == "Connected", "the agent signs in by its key")
@@ -100,7 +100,7 @@ def test_agent_works_with_earlier_provider_until_it_is_updated(
     shutil.rmtree(earlier_lab.provider.state)
     shutil.copytree(copy, earlier_lab.provider.state)
     earlier_lab.up(Lines())
-    node.follows(node.update(nodeConfig={"labels": {"tier": "iron"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "iron"}}))
     until(lambda: state(machine) == "Connected", "the agent signs in by its Azure identity")
     flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
     assert differences(before, machine) == []

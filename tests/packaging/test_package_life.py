@@ -10,7 +10,7 @@ from aks_flex_lab import snapshots
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node import __version__
 from tests.agents import facts, flex
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.packaging import install_harness
 from tests.packaging.conftest import BEFORE
 from tests.wait import until
@@ -161,15 +161,15 @@ def stops_at_a_wheel_that_was_changed(machine: EdgeMachine) -> None:
     machine.run("mv", "/root/right.whl", wheel)
 
 
-def join(lab: Lab, machine: EdgeMachine) -> Followed:
+def join(lab: Lab, machine: EdgeMachine) -> ManagedLabNode:
     principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
-    node = Followed(lab, machine, principal)
+    node = ManagedLabNode(lab, machine, principal)
     node.join()
     assert lab.cluster.node_ready(machine.name)
     return node
 
 
-def upgrades_under_the_running_node(node: Followed) -> None:
+def upgrades_under_the_running_node(node: ManagedLabNode) -> None:
     machine = node.machine
     # As if the previous version had another text: both sides have changed it, and dpkg must choose.
     machine.run("sed", "-i", f"s#^ {EXAMPLE} [0-9a-f]*#&0#;s#^ {EXAMPLE} .# {EXAMPLE} #", "/var/lib/dpkg/status")
@@ -185,7 +185,7 @@ def upgrades_under_the_running_node(node: Followed) -> None:
     assert len(environments(machine)) == 2, "the new version and the link: the daemon was restarted"
     assert machine.run("tail", "-n1", EXAMPLE).out == "# mine\n"
     assert machine.run("tail", "-n1", f"{EXAMPLE}.dpkg-dist").out != "# mine\n"
-    node.follows(node.update(nodeConfig={"labels": {"after": "the-upgrade"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"after": "the-upgrade"}}))
     until(lambda: facts(machine, "health", check=False)["healthy"], "the node is healthy")
 
 

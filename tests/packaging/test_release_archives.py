@@ -13,7 +13,7 @@ from aks_flex_node import __version__
 from release import program_archives
 from release.checkout import changed_at
 from tests.agents import flex
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.packaging.conftest import BEFORE, PUBLISHER
 from tests.wait import until
 
@@ -76,15 +76,17 @@ def the_agent_of_the_package_becomes_that_of_the_release(
 ) -> None:
     machine.run("curl", "-fsS", "-o", "/root/old.deb", repository.package(BEFORE))
     machine.run("dpkg", "--install", "/root/old.deb")
-    node = Followed(lab, machine, lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}"))
+    node = ManagedLabNode(
+        lab, machine, lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
+    )
     node.join()
     until(lambda: agent(node) == BEFORE, "the package's agent reports itself")
     node.update(versions={"agent": __version__})
     until(lambda: agent(node) == __version__, "the agent of the release reports itself")
-    node.follows(node.update(nodeConfig={"labels": {"by": "the-release"}}))
+    node.wait_until_applied(node.update(nodeConfig={"labels": {"by": "the-release"}}))
     assert flex(machine, "version").out.strip() == BEFORE, "the command stays the package's"
     flex(machine, "unbootstrap", "--yes")
 
 
-def agent(node: Followed) -> str:
+def agent(node: ManagedLabNode) -> str:
     return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))

@@ -14,7 +14,7 @@ from aks_flex_lab.files import write_atomically
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.qemu import Architecture
 from tests.harness import Lines
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,12 +78,12 @@ def add_virtual(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
 
 
 @pytest.fixture
-def add_virtual_node(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., Followed]]:
+def add_virtual_node(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., ManagedLabNode]]:
     """Yields a function that creates managed nodes on virtual machines; deletes their resources after the test."""
-    made: list[Followed] = []
+    made: list[ManagedLabNode] = []
 
-    def make(name: str, *kind: object, **properties: object) -> Followed:
-        made.append(Followed.make(lab, add_virtual(name, *kind), **properties))
+    def make(name: str, *kind: object, **properties: object) -> ManagedLabNode:
+        made.append(ManagedLabNode.make(lab, add_virtual(name, *kind), **properties))
         return made[-1]
 
     yield make

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.snapshots import Snapshot
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
     from tests.vm.conftest import Figures
 
 SWAP_FILE = "/swapfile"
@@ -28,7 +28,7 @@ OLDER, BROKEN, NEWER = "1.35.4", "1.35.99", "1.36.3"  # versions of Kubernetes
 @dataclass
 class NodeLife:
     lab: Lab
-    node: Followed
+    node: ManagedLabNode
     figures: Figures
     run: str  # the name of the run among the figures
     before: Snapshot
@@ -56,7 +56,7 @@ class NodeLife:
 
     def update(self) -> None:
         with self.phase("managed update"):
-            self.node.follows(self.node.update(nodeConfig={"maxPods": 42}))
+            self.node.wait_until_applied(self.node.update(nodeConfig={"maxPods": 42}))
             until_slow(lambda: self._capacity() == "42", "the Node has the new setting")
 
     def repair_drift(self) -> None:
@@ -81,7 +81,7 @@ class NodeLife:
         until_slow(lambda: self.lab.cluster.node_ready(self.node.name), "the node is Ready after the rollback")
 
         with self.phase("upgrade of Kubernetes"):
-            self.node.follows(self.node.update(versions={"kubernetes": NEWER}))
+            self.node.wait_until_applied(self.node.update(versions={"kubernetes": NEWER}))
         assert self._kubelet() == f"v{NEWER}"
         assert not self.node.node()["spec"].get("unschedulable")
 
@@ -97,7 +97,7 @@ class NodeLife:
         until_slow(self._job_runs, "the update runs")
         with self.phase("power lost in an update, until the update is complete"):
             self.machine.power_cycle()
-            self.node.follows(version)
+            self.node.wait_until_applied(version)
             until_slow(lambda: self._capacity() == "43", "the update is complete after a power loss")
             until_slow(self.is_clean, "the node has its desired state")
 

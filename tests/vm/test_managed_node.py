@@ -11,7 +11,7 @@ import pytest
 from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import facts
 from tests.cis_worker import Outcome, numbers, run_controls
-from tests.managed_node import Followed
+from tests.managed_node import ManagedLabNode
 from tests.wait import until_slow
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ WRONG_SECONDS = 90  # in which an emulated machine polls several times
 
 
 @pytest.fixture(scope="module")
-def node(lab: Lab) -> Iterator[Followed]:
+def node(lab: Lab) -> Iterator[ManagedLabNode]:
     """Yields one node for all tests of this file; each restores it."""
     with lab.exclusive():
         machine = lab.inventory.add_virtual("vm-managed", DebianRelease.BOOKWORM, "site-1")
-    node = Followed.make(lab, machine)
+    node = ManagedLabNode.make(lab, machine)
     node.join()
     yield node
     node.delete()
@@ -48,7 +48,7 @@ def node(lab: Lab) -> Iterator[Followed]:
     lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
 
 
-def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: Followed, figures: Figures) -> None:
+def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: ManagedLabNode, figures: Figures) -> None:
     found = run_controls(lab, node.machine)
 
     for outcome in Outcome:
@@ -57,7 +57,7 @@ def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: Followed, figure
     assert numbers(found, Outcome.NOT_APPLICABLE) == ["4.1.3", "4.1.4", "4.3.1"]
 
 
-def test_node_with_full_disk_changes_nothing_and_continues(lab: Lab, node: Followed) -> None:
+def test_node_with_full_disk_changes_nothing_and_continues(lab: Lab, node: ManagedLabNode) -> None:
     machine, before = node.machine, node.applied()
     machine.run("sh", "-c", FILL_SCRIPT, check=False, timeout=600)
     try:
@@ -69,12 +69,12 @@ def test_node_with_full_disk_changes_nothing_and_continues(lab: Lab, node: Follo
         until_slow(lambda: active(machine), "the agent runs after a boot with a full disk")
     finally:
         machine.run("sh", "-c", f"rm -f {FILLER} /root/file; sync")
-    node.follows(version)
+    node.wait_until_applied(version)
     until_slow(lambda: converged(lab, node), "the node has its desired state")
 
 
 @pytest.mark.parametrize("seconds", [DAY, -DAY, TEN_YEARS, -TEN_YEARS])
-def test_node_with_wrong_clock_stays_a_node(lab: Lab, node: Followed, seconds: int) -> None:
+def test_node_with_wrong_clock_stays_a_node(lab: Lab, node: ManagedLabNode, seconds: int) -> None:
     machine = node.machine
     identity = machine.run("sha256sum", "/var/lib/kubelet/kubeconfig", "/etc/kubernetes/certs/ca.crt").out
     with shifted_clock(machine, seconds):
@@ -104,9 +104,9 @@ def active(machine: EdgeMachine) -> bool:
     return machine.run("systemctl", "is-active", "aks-flex-node", "kubelet", "containerd", check=False).ok
 
 
-def applied_message(node: Followed) -> str:
+def applied_message(node: ManagedLabNode) -> str:
     return node.condition("ConfigApplied").get("message", "")
 
 
-def converged(lab: Lab, node: Followed) -> bool:
+def converged(lab: Lab, node: ManagedLabNode) -> bool:
     return lab.cluster.node_ready(node.name) and bool(facts(node.machine, "verify", check=False)["clean"])

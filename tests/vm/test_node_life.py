@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_lab.lab import Lab
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
     from tests.vm.conftest import Figures
 
 pytestmark = pytest.mark.timeout(2 * 3600)
@@ -27,7 +27,7 @@ MACHINES = [
 
 
 @pytest.fixture
-def begin(lab: Lab, add_virtual_node: Callable[..., Followed], figures: Figures) -> Callable[..., NodeLife]:
+def begin(lab: Lab, add_virtual_node: Callable[..., ManagedLabNode], figures: Figures) -> Callable[..., NodeLife]:
     """Returns a function that creates a machine with the agent, which has not joined."""
 
     def make(system: DebianRelease, arch: Architecture, **properties: object) -> NodeLife:

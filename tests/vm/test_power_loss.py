@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
-    from tests.managed_node import Followed
+    from tests.managed_node import ManagedLabNode
     from tests.vm.conftest import Figures
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(6 * 3600)]
@@ -35,7 +35,7 @@ RUN = "power loss"
 class PoweredNode:
     """A managed node, whose power is lost at random moments of its operations."""
 
-    def __init__(self, lab: Lab, node: Followed, figures: Figures, seed: str) -> None:
+    def __init__(self, lab: Lab, node: ManagedLabNode, figures: Figures, seed: str) -> None:
         self.lab, self.node, self.figures = lab, node, figures
         self.choice = random.Random(seed)  # noqa: S311 - moments, not secrets
         self.seconds: dict[str, float] = {}  # of each operation without a power loss, which is measured first
@@ -60,7 +60,7 @@ class PoweredNode:
         version = self.node.update(nodeConfig={"maxPods": self.max_pods})
         if cut:
             self._cut("update")
-        self._measure("update", lambda: self.node.follows(version))
+        self._measure("update", lambda: self.node.wait_until_applied(version))
         until_slow(self._has_setting, "the Node has the new setting")
         until_slow(self._is_clean, "the node has its desired state after an update")
         self._count(int(cut))
@@ -107,7 +107,7 @@ class PoweredNode:
 
 
 def test_node_converges_after_power_loss_at_random_moments(
-    lab: Lab, add_virtual_node: Callable[..., Followed], figures: Figures, request: pytest.FixtureRequest
+    lab: Lab, add_virtual_node: Callable[..., ManagedLabNode], figures: Figures, request: pytest.FixtureRequest
 ) -> None:
     seed = os.environ.get("AKS_FLEX_CHAOS_SEED") or secrets.token_hex(4)
     figures.record(RUN, "AKS_FLEX_CHAOS_SEED", seed)

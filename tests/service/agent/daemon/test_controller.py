@@ -56,17 +56,17 @@ def node_of(host: FakeHost, name: str) -> StillNode:
 
 @contextmanager
 def living(host: FakeHost, name: str) -> Iterator[Controller]:
-    follower = Controller(
+    controller = Controller(
         lambda on_event: open_session(node_of(host, name), on_event, StillMonitor),
         SystemdNotifier(""),
         is_busy=lambda: False,
     )
-    thread = threading.Thread(target=follower.run)
+    thread = threading.Thread(target=controller.run)
     thread.start()
     try:
-        yield follower
+        yield controller
     finally:
-        follower.events.put(StopRequest())
+        controller.events.put(StopRequest())
         thread.join(20)
     assert not thread.is_alive(), "it did not end when told"
 

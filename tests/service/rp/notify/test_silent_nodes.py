@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
+def managed_node(key: str, version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
@@ -73,7 +73,7 @@ def test_silent_node_is_notified_once_and_again_once_when_heard(tmp_path: Path) 
         clock = Clock()
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         for key in ("edge-1", "edge-2"):
-            await store.put_node(followed(key), None)
+            await store.put_node(managed_node(key), None)
             await store.seen([("/c", key, clock.now)])
         await advance_clock(watch, clock, AFTER / 2)
         await store.seen([("/c", "edge-2", clock.now)])
@@ -92,7 +92,7 @@ def test_silent_node_is_notified_once_and_again_once_when_heard(tmp_path: Path) 
 def test_no_node_is_silent_before_service_has_listened_long_enough(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        await store.put_node(followed("edge-1"), None)
+        await store.put_node(managed_node("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 3600)])
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await advance_clock(watch, clock, AFTER - 1)
@@ -107,7 +107,7 @@ def test_restarted_service_notifies_recovered_node_immediately(tmp_path: Path) -
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         earlier = StaleNodeMonitor(store, NOTICES, AFTER, clock)
-        await store.put_node(followed("edge-1"), None)
+        await store.put_node(managed_node("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await advance_clock(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
@@ -120,7 +120,7 @@ def test_restarted_service_notifies_recovered_node_immediately(tmp_path: Path) -
 def test_store_outage_does_not_count_as_silence(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        await store.put_node(followed("edge-1"), None)
+        await store.put_node(managed_node("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await advance_clock(watch, clock, AFTER - 1)
@@ -141,10 +141,10 @@ def test_node_no_longer_monitored_is_not_notified_as_heard(tmp_path: Path) -> No
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
-        await store.put_node(followed("edge-1"), None)
+        await store.put_node(managed_node("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await advance_clock(watch, clock, AFTER + 1)
-        await store.put_node(followed("edge-1", 2, monitored=False), "edge-1-1")
+        await store.put_node(managed_node("edge-1", 2, monitored=False), "edge-1-1")
         await watch.once()
         assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
         assert await store.unnoted_silences(clock.now - AFTER, 10, silent=False) == ()
@@ -157,7 +157,7 @@ def test_many_nodes_can_become_silent_at_once(tmp_path: Path) -> None:
         clock = Clock()
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         names = [f"edge-{number}" for number in range(1200)]
-        await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
+        await asyncio.gather(*(store.put_node(managed_node(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
         await advance_clock(watch, clock, AFTER + 1)
         assert sorted(await take_messages(store)) == sorted((name.title(), "heartbeat.lost") for name in names)
@@ -170,7 +170,7 @@ def test_clock_jump_does_not_make_node_silent(tmp_path: Path, jump: float) -> No
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
-        await store.put_node(followed("edge-1"), None)
+        await store.put_node(managed_node("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
         await advance_clock(watch, clock, AFTER / 2)
         clock.now += jump

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SINCE = 1000.0
 
 
-def followed(key: str = "edge-1", version: int = 1, *, monitored: bool = True) -> Node:
+def managed_node(key: str = "edge-1", version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
@@ -37,14 +37,19 @@ def message(id: str) -> OutboxMessage:  # noqa: A002
 
 
 async def test_only_monitored_nodes_without_recent_heartbeat_are_silent(store: Store) -> None:
-    for each in (followed("old"), followed("new"), followed("never"), followed("bare", monitored=False)):
+    for each in (
+        managed_node("old"),
+        managed_node("new"),
+        managed_node("never"),
+        managed_node("bare", monitored=False),
+    ):
         await store.put_node(each, None)
     await store.seen([("/c", "old", SINCE - 1), ("/c", "new", SINCE), ("/c", "bare", SINCE - 1)])
     assert await found(store) == [("Old", True)]
 
 
 async def test_silence_is_noted_and_notified_once_across_replicas(store: Store, place: Place) -> None:
-    await store.put_node(followed(), None)
+    await store.put_node(managed_node(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     other = place()
     await other.start()
@@ -61,7 +66,7 @@ async def test_silence_is_noted_and_notified_once_across_replicas(store: Store, 
 
 
 async def test_node_with_fresh_heartbeat_is_not_noted_as_silent(store: Store) -> None:
-    await store.put_node(followed(), None)
+    await store.put_node(managed_node(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     silence = await the_one(store)
     await store.seen([("/c", "edge-1", SINCE + 1)])
@@ -71,12 +76,12 @@ async def test_node_with_fresh_heartbeat_is_not_noted_as_silent(store: Store) ->
 
 async def test_silence_ends_when_node_is_heard_or_no_longer_monitored(store: Store) -> None:
     for key in ("heard", "left-alone"):
-        await store.put_node(followed(key), None)
+        await store.put_node(managed_node(key), None)
         await store.seen([("/c", key, SINCE - 1)])
     for each in await both(store):
         assert await store.note_silence(each, SINCE)
     await store.seen([("/c", "heard", SINCE + 1)])
-    await store.put_node(followed("left-alone", 2, monitored=False), "left-alone-1")
+    await store.put_node(managed_node("left-alone", 2, monitored=False), "left-alone-1")
     again = {each.key: each for each in await both(store)}
     assert {key: (each.silent, each.monitored) for key, each in again.items()} == {
         "heard": (False, True),
@@ -88,7 +93,7 @@ async def test_silence_ends_when_node_is_heard_or_no_longer_monitored(store: Sto
 
 
 async def test_status_report_ends_silence(store: Store) -> None:
-    await store.put_node(followed(), None)
+    await store.put_node(managed_node(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     assert await store.note_silence(await the_one(store), SINCE)
     assert await store.report("/c", "edge-1", {"kubeletVersion": "1.34.4"}, SINCE + 1)

@@ -248,20 +248,20 @@ def test_stored_config_loads_without_warnings(machine: Path) -> None:
     assert load(machine / "current", {}, {}).warnings == []
 
 
-def followed(**values: object) -> NodeConfig:
+def managed(**values: object) -> NodeConfig:
     return load_settings({**JOIN, "continuousMonitoring": True, **values}).config
 
 
 def test_local_settings_on_a_managed_node_give_a_warning() -> None:
-    told = management.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed())
+    told = management.ignored_settings_warning(managed(**{"node.maxPods": 50}), managed())
     assert "restores the configuration of the node resource" in told
-    assert management.ignored_settings_warning(followed(), followed()) == ""
+    assert management.ignored_settings_warning(managed(), managed()) == ""
     standalone = load_settings(JOIN).config
-    assert "restores that configuration" in management.ignored_settings_warning(followed(), standalone)
+    assert "restores that configuration" in management.ignored_settings_warning(managed(), standalone)
 
 
 def test_management_is_supported_only_when_the_config_enables_it() -> None:
-    assert management.supports_management(followed())
+    assert management.supports_management(managed())
     assert not management.supports_management(load_settings(JOIN).config)
     assert not management.supports_management(None)
 

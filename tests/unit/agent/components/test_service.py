@@ -24,12 +24,12 @@ from aks_flex_node.host.actions import (
 from tests.unit.agent.builders import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
 from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
 
-FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
-RENEWS: dict[str, object] = {**FOLLOWS, "agent.version": "v0.2.0"}
+MANAGED: dict[str, object] = {"continuousMonitoring": True}
+RENEWS: dict[str, object] = {**MANAGED, "agent.version": "v0.2.0"}
 
 
 def unit(values: dict[str, object] | None = None, **machine: object) -> list[str]:
-    config = config_of({**FOLLOWS, **(values or {})})
+    config = config_of({**MANAGED, **(values or {})})
     return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT_FILE).splitlines()  # type: ignore[arg-type]
 
 
@@ -108,22 +108,22 @@ def test_agent_version_is_installed_as_a_program_tree() -> None:
 
 
 def test_agent_service_restarts_only_for_another_version() -> None:
-    prints = [service_of(service.COMPONENT.desired(config_of(one), MACHINE)).fingerprint for one in (FOLLOWS, RENEWS)]
-    labelled = config_of({**FOLLOWS, "node.labels": {"a": "b"}})
+    prints = [service_of(service.COMPONENT.desired(config_of(one), MACHINE)).fingerprint for one in (MANAGED, RENEWS)]
+    labelled = config_of({**MANAGED, "node.labels": {"a": "b"}})
     assert prints[0] != prints[1]
     assert service_of(service.COMPONENT.desired(labelled, MACHINE)).fingerprint == prints[0]
 
 
 def test_agent_service_is_enabled_before_reload_and_started_last() -> None:
     host = empty_host()
-    done = engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
+    done = engine_on(host, config_of(MANAGED)).apply(service.COMPONENT)
     assert [type(action) for action in done] == [WriteFile, EnableUnit, ReloadUnits, StartUnit]
-    assert engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT) == ()
+    assert engine_on(host, config_of(MANAGED)).apply(service.COMPONENT) == ()
 
 
 def test_agent_service_stays_when_management_is_disabled() -> None:
     host = empty_host()
-    engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
+    engine_on(host, config_of(MANAGED)).apply(service.COMPONENT)
     assert engine_on(host).apply(service.COMPONENT) == ()
 
 
@@ -138,7 +138,7 @@ def test_agent_service_is_removed_with_the_node() -> None:
 
 def test_removing_agent_version_restarts_service_then_deletes_versions() -> None:
     host = empty_host()
-    for values in (RENEWS, FOLLOWS):
+    for values in (RENEWS, MANAGED):
         engine = engine_on(host, config_of(values))
         engine.stager = Ready(host)
         done = [action for component in ordered_agent_components(engine.config) for action in engine.apply(component)]

@@ -147,13 +147,18 @@ def test_config_applied_condition_reflects_the_last_update(
     assert conditions_of(replace(QUIET, **changes))["ConfigApplied"] == expected
 
 
-@pytest.mark.parametrize("state", [ProviderState.AGENT_FAILING, ProviderState.BAD_CONFIGURATION])
-def test_configuration_that_is_not_stored_is_not_reported_as_applied(state: ProviderState) -> None:
-    failing = DaemonState().with_provider_state(state, "The disk is full: could not write a file.")
-    expected = ("False", "NotAccepted", "The disk is full: could not write a file.")
+def test_configuration_that_is_not_stored_is_not_reported_as_applied() -> None:
+    failing = DaemonState(not_accepted="Configuration 8 could not be stored: the disk is full.")
+    expected = ("False", "NotAccepted", "Configuration 8 could not be stored: the disk is full.")
 
     assert conditions_of(replace(QUIET, state=failing))["ConfigApplied"] == expected
     assert conditions_of(replace(QUIET, state=failing, next_version="8"))["ConfigApplied"][1] == "Pending"
+
+
+def test_agent_error_without_new_configuration_keeps_config_applied() -> None:
+    failing = DaemonState().with_provider_state(ProviderState.AGENT_FAILING, "The disk is full.")
+
+    assert conditions_of(replace(QUIET, state=failing))["ConfigApplied"][:2] == ("True", "Applied")
 
 
 def test_upgrade_failed_condition_gives_the_cause_of_the_rollback() -> None:
