@@ -38,8 +38,11 @@ from aks_flex_lab.kernel import host_state, mounts
 from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.kernel.namespaces import namespaces_with_prefix
 from aks_flex_lab.layout import LAB_NAME
+from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.container import NSPAWN_DIRECTORY, remove_nspawn_directories
 from aks_flex_lab.machines.inventory import MachineInventory
+from aks_flex_lab.machines.qemu import Architecture
+from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.network import LabNetwork
 from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.machines.base_system import DebianRelease
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 HOST_LOCK = Path("/run/aks-flex-lab.lock")
 
@@ -105,7 +110,7 @@ class Lab:
 
     @property
     def inventory(self) -> MachineInventory:
-        return MachineInventory(self.layout, self.serve_architecture)
+        return MachineInventory(self.layout)
 
     @property
     def mirror(self) -> MirrorClient:
@@ -195,7 +200,36 @@ class Lab:
                     dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
                     machine.start()
 
-    def serve_architecture(self, arch: str, progress: ProgressReporter = NO_PROGRESS) -> None:
+    def add_virtual_machine(
+        self,
+        name: str,
+        system: DebianRelease,
+        site: str,
+        arch: Architecture | None = None,
+        progress: ProgressReporter = NO_PROGRESS,
+    ) -> EdgeMachine:
+        """Creates a virtual machine, by default of the host's architecture, and boots it.
+
+        Locks the lab for the creation only, because building what is missing takes minutes.
+        """
+        with self.exclusive():
+            self.inventory.require_new(name, site)
+        base = self.prepare_virtual(system, arch or Architecture.of_host(), progress)
+        what = f"virtual machine {name} boots {system.value} {base.arch.value} with {base.accelerator}"
+        with progress.step(what), self.exclusive():
+            return self.inventory.add_virtual(name, base, site)
+
+    def prepare_virtual(
+        self, system: DebianRelease, arch: Architecture, progress: ProgressReporter = NO_PROGRESS
+    ) -> VirtualBase:
+        """Builds what virtual machines of a system and architecture need, and serves the programs of their nodes."""
+        qemu.require_programs(arch)
+        base = VirtualBase(system, self.layout.cache, arch)
+        base.build(progress)
+        self._serve_architecture(arch.value, progress)
+        return base
+
+    def _serve_architecture(self, arch: str, progress: ProgressReporter) -> None:
         """Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
 
         What is missing is built, which takes minutes. Other labs do not have it.

@@ -13,10 +13,8 @@ from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layo
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
-from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.qemu import Architecture
-from aks_flex_lab.machines.virtual_base import VirtualBase
+from aks_flex_lab.machines.qemu import Architecture  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,25 +75,15 @@ def add(
             "Run the command with `--vm`, or without `--arch`.",
         )
     lab = running_lab(ctx)
-    lab.inventory.require_new(name, site)
     if vm:
-        machine = _add_virtual(lab, name, system, site, arch or Architecture.of_host())
+        machine = lab.add_virtual_machine(name, system, site, arch, TerminalProgress())
     else:
+        lab.inventory.require_new(name, site)
         BaseSystem(system, lab.layout.cache).build(TerminalProgress())
         with console.step(f"machine {name} boots {system.value}"), lab.exclusive():
             machine = lab.inventory.add(name, system, site)
     console.out.print(machine.record.address)
     console.message(f"Open a shell in it with `{lab.command} machine shell {name}`.")
-
-
-def _add_virtual(lab: Lab, name: str, system: DebianRelease, site: str, arch: Architecture) -> EdgeMachine:
-    qemu.require_programs(arch)
-    base = VirtualBase(system, lab.layout.cache, arch)
-    base.build(TerminalProgress())
-    lab.serve_architecture(arch.value, TerminalProgress())
-    what = f"virtual machine {name} boots {system.value} {arch.value} with {base.accelerator}"
-    with console.step(what), lab.exclusive():
-        return lab.inventory.add_virtual(name, system, site, arch)
 
 
 @app.command("list")

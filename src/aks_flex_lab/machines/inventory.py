@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import dns
 from aks_flex_lab.entra.directory import MachineIdentities
 from aks_flex_lab.errors import LabError, UsageError, did_you_mean
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.kernel.mounts import remove_tree
-from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
 from aks_flex_lab.machines.container import ContainerMachine
 from aks_flex_lab.machines.machine import EdgeMachine, MachineRecord
-from aks_flex_lab.machines.qemu import Architecture
 from aks_flex_lab.machines.virtual import VirtualMachine
-from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.network import LabNetwork, free_machine_number
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
@@ -29,23 +26,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.machines.virtual_base import VirtualBase
 
 MACHINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 RESERVED_NAMES = {"api", "audit", "kubernetes", "localhost", *COMPONENT_NAMES}
 SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
 
 
-ArchitectureHook: TypeAlias = "Callable[[str, ProgressReporter], None]"
-
-
-def serve_nothing(arch: str, progress: ProgressReporter) -> None:
-    """Prepares nothing for machines of an architecture."""
-
-
 @dataclass(frozen=True)
 class MachineInventory:
     layout: LabLayout
-    serve_architecture: ArchitectureHook = serve_nothing  # called before the first boot of a virtual machine
 
     def all(self) -> list[EdgeMachine]:
         names = sorted(path.parent.name for path in self.layout.machines.glob("*/machine.json"))
@@ -73,22 +63,11 @@ class MachineInventory:
         machine = self._register(name, system, site_name, lent=tuple(str(folder) for folder in lent))
         return self._first_boot(machine, machine.create_disk)
 
-    def add_virtual(
-        self,
-        name: str,
-        system: DebianRelease,
-        site_name: str,
-        arch: Architecture | None = None,
-        progress: ProgressReporter = NO_PROGRESS,
-    ) -> EdgeMachine:
-        """Creates a virtual machine with a new disk, by default of the host's architecture, and boots it."""
+    def add_virtual(self, name: str, base: VirtualBase, site_name: str) -> EdgeMachine:
+        """Creates a virtual machine with a copy of the disk of a base system that is built, and boots it."""
         self.require_new(name, site_name)
-        arch = arch or Architecture.of_host()
-        qemu.require_programs(arch)
-        base = VirtualBase(system, self.layout.cache, arch)
-        base.build(progress)
-        self.serve_architecture(arch.value, progress)
-        machine = self._register(name, system, site_name, arch=arch.value, accelerator=base.accelerator)
+        kind = {"arch": base.arch.value, "accelerator": base.accelerator}
+        machine = self._register(name, base.system, site_name, **kind)
         return self._first_boot(machine, machine.create_disk)
 
     def copy(self, source: EdgeMachine, name: str) -> EdgeMachine:
