@@ -167,7 +167,7 @@ class Lab:
     def _bring_up(self, progress: ProgressReporter, tree: Path, port: int) -> None:
         self._record_host_state()
         require_kernel()
-        foreign = [self._foreign_toolbox(arch, progress) for arch in self._architectures()]
+        foreign = [self._install_architecture(arch, progress) for arch in self._foreign_architectures()]
         plane = self.control_plane
         with progress.step("network and certificates"):
             self.network.up()
@@ -232,21 +232,22 @@ class Lab:
     def _serve_architecture(self, arch: str, progress: ProgressReporter) -> None:
         """Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
 
-        What is missing is built, which takes minutes. Other labs do not have it.
+        What is missing is built, which takes minutes. Only this lab serves it; the cache keeps the programs for other
+        labs.
         """
         if arch != self.toolbox.arch:
-            box = self._foreign_toolbox(arch, progress)
+            box = self._install_architecture(arch, progress)
             self.services.push_images(self.toolbox, box)
 
-    def _foreign_toolbox(self, arch: str, progress: ProgressReporter) -> Toolbox:
+    def _install_architecture(self, arch: str, progress: ProgressReporter) -> Toolbox:
         """Installs the tools of another architecture, and makes the mirror serve them."""
         box = self.toolbox.for_architecture(arch)
         box.install(progress=progress)
         base = artifact_tree(replace(self.toolbox, on_demand=()), progress)
-        self.services.overlay_mirror(foreign_tree(box, base, progress))
+        self.services.serve_additional_tree(foreign_tree(box, base, progress))
         return box
 
-    def _architectures(self) -> list[str]:
+    def _foreign_architectures(self) -> list[str]:
         """Returns the architectures of the lab's virtual machines, without that of the host."""
         return sorted({machine.record.arch for machine in self.inventory.all()} - {"", self.toolbox.arch})
 

@@ -45,7 +45,7 @@ class CloudServices:
         argv = (
             *(sys.executable, "-m", "aks_flex_lab.mirror"),
             f"--root={tree}",
-            f"--overlay={self.mirror_overlay()}",
+            f"--additional-root={self.additional_tree_link()}",
             f"--listen={network.MIRROR}:443",
             f"--plain={network.MIRROR}:80",
             f"--cert={serving.certificate}",
@@ -58,13 +58,13 @@ class CloudServices:
     def mirror_control(self) -> Path:
         return self.layout.components / "mirror" / "control.sock"
 
-    def mirror_overlay(self) -> Path:
+    def additional_tree_link(self) -> Path:
         """The link to the tree of another architecture, which appears when a machine of it is added."""
-        return self.layout.components / "mirror" / "overlay"
+        return self.layout.components / "mirror" / "additional"
 
-    def overlay_mirror(self, tree: Path) -> None:
-        """Makes the running mirror serve another tree above its own."""
-        link = self.mirror_overlay()
+    def serve_additional_tree(self, tree: Path) -> None:
+        """Makes the running mirror serve another tree, whose files replace those of its own."""
+        link = self.additional_tree_link()
         if not (link.is_symlink() and link.readlink() == tree):
             link.parent.mkdir(parents=True, exist_ok=True)
             new = link.with_name(f".{link.name}.new")

@@ -250,10 +250,10 @@ def lab_images(programs: Mapping[str, ImagePrograms]) -> tuple[TaggedImage, ...]
     applets = busybox_applets(next(iter(programs.values())).busybox)
     small = {arch: pause_image(made.pause, arch) for arch, made in programs.items()}
     test = {arch: busybox_image(made.busybox, applets, arch) for arch, made in programs.items()}
-    return (*tagged_images(PAUSE_NAMES, _joined(small)), *tagged_images(TEST_NAMES, _joined(test)))
+    return (*tagged_images(PAUSE_NAMES, _image_or_index(small)), *tagged_images(TEST_NAMES, _image_or_index(test)))
 
 
-def _joined(images: Mapping[str, OciImage]) -> OciImage | ImageIndex:
+def _image_or_index(images: Mapping[str, OciImage]) -> OciImage | ImageIndex:
     """Returns an index of images, or the only image itself."""
     return ImageIndex(images) if len(images) > 1 else next(iter(images.values()))
 

@@ -79,8 +79,8 @@ class ContainerMachine(EdgeMachine):
         with source.cgroups.frozen(source.cgroup):
             self.disk.copy(MachineDisk(source.directory))
 
-    def identify(self, authority: CertificateAuthority) -> None:
-        disk.identify(self.disk.root, self.name, self.site(), authority)
+    def write_identity(self, authority: CertificateAuthority) -> None:
+        disk.write_identity(self.disk.root, self.name, self.site(), authority)
 
     def prepare(self) -> None:
         self.disk.mount(self.base)

@@ -6,7 +6,7 @@
 
 The overlay is mounted only in the mount namespace of the machine's runner, so that it disappears when the runner
 exits for any reason. If overlayfs does not support the file system of the cache, /usr is copied like the rest.
-`identify` gives the disk of any kind of machine its identity.
+`write_identity` writes the identity to the disk of any kind of machine.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MachineDisk:
             shutil.rmtree(self.directory / "usr")
 
 
-def identify(root: Path, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
+def write_identity(root: Path, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
     """Sets the machine's host name, machine ID and resolver, and adds the lab's CA to its trust store."""
     etc = root / "etc"
     domain = f"{site.name}.{network.DOMAIN}"

@@ -142,7 +142,7 @@ class MachineInventory:
         """Boots a machine for the first time, and removes it if that fails."""
         try:
             make_disk()
-            machine.identify(CertificateAuthority(self.layout.pki))
+            machine.write_identity(CertificateAuthority(self.layout.pki))
             machine.created_marker.touch()
             dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
             machine.start()

@@ -90,7 +90,7 @@ class EdgeMachine(ABC):
         """Creates the machine's disk as a copy of the disk of another machine of the same kind, which may run."""
 
     @abstractmethod
-    def identify(self, authority: CertificateAuthority) -> None:
+    def write_identity(self, authority: CertificateAuthority) -> None:
         """Writes the machine's identity to its disk."""
 
     @abstractmethod

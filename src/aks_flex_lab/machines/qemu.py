@@ -1,4 +1,4 @@
-"""QEMU's command lines: a virtual machine, and the server of its disk, which forgets what was not flushed.
+"""QEMU's command lines: a virtual machine, and its disk server, which loses unflushed writes when it is killed.
 
 QEMU passes every write of the guest to its block driver at once, so that the host keeps it when QEMU is killed. A
 real disk loses what is in its write cache when the power fails. Between QEMU and the image is therefore nbdkit, whose

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EMULATION_TIMEOUT_FACTOR = 8.0
 # Compressed, because the serial port is slow.
 COPY_SCRIPT = 'source=$1; shift; tar --create --use-compress-program="gzip -1" --directory="$source" . | "$@"'
-# Compared with other links of the machine, only this one is configured.
+# Matches only the machine's network card, so that systemd-networkd leaves the links of pods alone.
 NETWORK_FILE = """[Match]
 MACAddress={mac}
 
@@ -84,15 +84,15 @@ class VirtualMachine(EdgeMachine):
         with source.cgroups.frozen(source.cgroup):
             _copy_image(source.directory / self.hardware.image.name, self.hardware.image)
 
-    def identify(self, authority: CertificateAuthority) -> None:
+    def write_identity(self, authority: CertificateAuthority) -> None:
         site = self.site()
         text = NETWORK_FILE.format(mac=self.hardware.mac, address=self.record.address, gateway=site.gateway)
         with mounted(self.hardware.image, self.directory / "mount") as root:
-            disk.identify(root, self.name, site, authority)
+            disk.write_identity(root, self.name, site, authority)
             write_atomically(root / "etc/systemd/network/10-lab.network", text)
 
     def prepare(self) -> None:
-        """Nothing outlives a boot but the disk."""
+        """Does nothing: only the disk survives a boot."""
 
     def boot(self) -> bool:
         hardware = self.hardware

@@ -58,11 +58,11 @@ class MirrorState:
 
     root: Path
     rules: FaultRuleTable
-    overlay: Path | None = None  # a tree whose files replace those of `root`; it may appear and change at any time
+    additional_root: Path | None = None  # its files replace those of `root`; it may appear and change at any time
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        return (self.overlay, self.root) if self.overlay else (self.root,)
+        return (self.additional_root, self.root) if self.additional_root else (self.root,)
 
 
 @dataclass

@@ -142,9 +142,9 @@ def test_only_regular_files_below_tree_are_opened(tmp_path: Path) -> None:
         assert open_file([tmp_path / "tree"], parse_target(path, host)) is None
 
 
-def test_file_of_overlay_replaces_that_of_the_tree(tmp_path: Path) -> None:
+def test_file_of_additional_tree_replaces_that_of_the_tree(tmp_path: Path) -> None:
     def served(name: str) -> bytes:
-        found = open_file([tmp_path / "overlay", tmp_path / "tree"], parse_target(f"/{name}", "host"))
+        found = open_file([tmp_path / "additional", tmp_path / "tree"], parse_target(f"/{name}", "host"))
         assert found is not None
         with found:
             return found.read()
@@ -153,7 +153,7 @@ def test_file_of_overlay_replaces_that_of_the_tree(tmp_path: Path) -> None:
         (tmp_path / tree / "host").mkdir(parents=True, exist_ok=True)
         (tmp_path / tree / "host" / name).write_text(tree)
     assert served("both") == b"tree"
-    (tmp_path / "overlay").symlink_to("other")
+    (tmp_path / "additional").symlink_to("other")
     assert served("both") == b"other"
     assert served("one") == b"tree"
 
