@@ -75,8 +75,16 @@ class ManagedLabNode:
     def node(self) -> Any:
         return self.lab.cluster.get("node", self.name)
 
+    def max_pods(self) -> int:
+        """Returns how many pods the Node has capacity for."""
+        return int(self.node()["status"]["capacity"]["pods"])
+
     def status(self) -> Any:
         return facts(self.machine, "status")
+
+    def is_clean(self) -> bool:
+        """Returns whether the machine has its desired state."""
+        return bool(facts(self.machine, "verify", check=False)["clean"])
 
     def delete(self) -> None:
         self.provider.delete(self.name)
@@ -89,11 +97,15 @@ def temporary_node(lab: Lab, name: str, **properties: Any) -> Iterator[ManagedLa
 
     with lab.exclusive():
         machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1")
-    node = ManagedLabNode.make(lab, machine, **properties)
-    node.join()
-    until(lambda: node.condition("Ready").get("status") == "True", "the node is Ready")
-    yield node
-    node.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    try:
+        node = ManagedLabNode.make(lab, machine, **properties)
+        try:
+            node.join()
+            until(lambda: node.condition("Ready").get("status") == "True", "the node is Ready")
+            yield node
+        finally:
+            node.delete()
+    finally:
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")

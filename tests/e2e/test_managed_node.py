@@ -95,7 +95,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(
     # A kubelet setting restarts only the kubelet.
     containerd = started(machine, "containerd")
     node.wait_until_applied(node.update(nodeConfig={"maxPods": 42}))
-    until(lambda: node.node()["status"]["capacity"]["pods"] == "42", "the Node says so")
+    until(lambda: node.max_pods() == 42, "the Node says so")
     assert started(machine, "kubelet") != kubelet
     assert started(machine, "containerd") == containerd
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_lab.files import write_atomically
-from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.qemu import Architecture
-from tests.harness import Lines
-from tests.managed_node import ManagedLabNode
+from tests.vm.machines import managed_virtual_node, virtual_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
+    from tests.managed_node import ManagedLabNode
 
-pytest.register_assert_rewrite("tests.vm.node_life")
+pytest.register_assert_rewrite("tests.vm.node_lifecycle")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--power-cuts", type=int, default=3, help="Number of random moments at which the power is lost.")
+    cuts_help = "Number of random moments at which the power is lost, rounded up to rounds of six."
+    parser.addoption("--power-cuts", type=int, default=6, help=cuts_help)
     parser.addoption("--figures", type=Path, help="Write what the tests measure into this file, as JSON.")
 
 
@@ -61,31 +60,14 @@ def figures(request: pytest.FixtureRequest) -> Figures:
 @pytest.fixture
 def add_virtual(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
     """Yields a function that creates virtual machines; removes them after the test."""
-    made: list[EdgeMachine] = []
-
-    def add(
-        name: str, system: DebianRelease = DebianRelease.BOOKWORM, arch: Architecture = Architecture.AMD64
-    ) -> EdgeMachine:
-        with lab.exclusive():
-            made.append(lab.inventory.add_virtual(name, system, "site-1", arch, Lines()))
-        return made[-1]
-
-    yield add
-    for machine in made:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with ExitStack() as machines:
+        yield lambda name, *kind: machines.enter_context(virtual_machine(lab, name, *kind))
 
 
 @pytest.fixture
-def add_virtual_node(lab: Lab, add_virtual: Callable[..., EdgeMachine]) -> Iterator[Callable[..., ManagedLabNode]]:
-    """Yields a function that creates managed nodes on virtual machines; deletes their resources after the test."""
-    made: list[ManagedLabNode] = []
-
-    def make(name: str, *kind: object, **properties: object) -> ManagedLabNode:
-        made.append(ManagedLabNode.make(lab, add_virtual(name, *kind), **properties))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.delete()
+def add_virtual_node(lab: Lab) -> Iterator[Callable[..., ManagedLabNode]]:
+    """Yields a function that creates managed nodes on virtual machines; removes them after the test."""
+    with ExitStack() as nodes:
+        yield lambda name, *kind, **properties: nodes.enter_context(
+            managed_virtual_node(lab, name, *kind, **properties)
+        )

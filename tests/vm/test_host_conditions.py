@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import differences, flex, prepare
-from tests.vm.node_life import swaps
+from tests.vm.machines import virtual_machine
+from tests.vm.node_lifecycle import swaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +25,9 @@ CONFIG = ("--config", "/etc/aks-flex-node/config.json")
 @pytest.fixture(scope="module")
 def shared(lab: Lab) -> Iterator[EdgeMachine]:
     """Yields a machine with the agent. Each test restores it."""
-    with lab.exclusive():
-        machine = lab.inventory.add_virtual("vm-conditions", DebianRelease.BOOKWORM, "site-1")
-    prepare(lab, machine)
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with virtual_machine(lab, "vm-conditions") as machine:
+        prepare(lab, machine)
+        yield machine
 
 
 def loaded(machine: EdgeMachine) -> set[str]:

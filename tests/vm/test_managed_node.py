@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.machines.base_system import DebianRelease
-from tests.agents import facts
 from tests.cis_worker import Outcome, numbers, run_controls
-from tests.managed_node import ManagedLabNode
+from tests.vm.machines import managed_virtual_node
 from tests.wait import until_slow
 
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
+    from tests.managed_node import ManagedLabNode
     from tests.vm.conftest import Figures
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(2 * 3600)]
@@ -31,21 +30,15 @@ for size in 1M 4k 512; do dd if=/dev/zero bs=$size oflag=append conv=notrunc of=
 """
 DAY = 24 * 3600
 TEN_YEARS = 3652 * DAY
-WRONG_SECONDS = 90  # in which an emulated machine polls several times
+CLOCK_SHIFT_SECONDS = 90  # in which an emulated machine polls several times
 
 
 @pytest.fixture(scope="module")
 def node(lab: Lab) -> Iterator[ManagedLabNode]:
     """Yields one node for all tests of this file; each restores it."""
-    with lab.exclusive():
-        machine = lab.inventory.add_virtual("vm-managed", DebianRelease.BOOKWORM, "site-1")
-    node = ManagedLabNode.make(lab, machine)
-    node.join()
-    yield node
-    node.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with managed_virtual_node(lab, "vm-managed") as node:
+        node.join()
+        yield node
 
 
 def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: ManagedLabNode, figures: Figures) -> None:
@@ -78,7 +71,7 @@ def test_node_with_wrong_clock_stays_a_node(lab: Lab, node: ManagedLabNode, seco
     machine = node.machine
     identity = machine.run("sha256sum", "/var/lib/kubelet/kubeconfig", "/etc/kubernetes/certs/ca.crt").out
     with shifted_clock(machine, seconds):
-        time.sleep(WRONG_SECONDS)
+        time.sleep(CLOCK_SHIFT_SECONDS)
         assert active(machine)
     assert machine.run("sha256sum", "/var/lib/kubelet/kubeconfig", "/etc/kubernetes/certs/ca.crt").out == identity
 
@@ -109,4 +102,4 @@ def applied_message(node: ManagedLabNode) -> str:
 
 
 def converged(lab: Lab, node: ManagedLabNode) -> bool:
-    return lab.cluster.node_ready(node.name) and bool(facts(node.machine, "verify", check=False)["clean"])
+    return lab.cluster.node_ready(node.name) and node.is_clean()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agents import differences, facts, flex
+from tests.agents import differences, flex
 from tests.wait import until_slow
 
 if TYPE_CHECKING:
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(6 * 3600)]
 
-JOIN_CUTS, UPDATE_CUTS, UNBOOTSTRAP_CUTS = 2, 3, 1  # of each round; a join takes longest, and all share it
-CUTS_OF_ROUND = JOIN_CUTS + UPDATE_CUTS + UNBOOTSTRAP_CUTS
+JOIN_CUTS, UPDATE_CUTS, UNBOOTSTRAP_CUTS = 2, 3, 1  # of each round of six; a join takes longest
 RUN = "power loss"
 
 
-class PoweredNode:
-    """A managed node, whose power is lost at random moments of its operations."""
+class PowerLossRun:
+    """Operations of a managed node, whose power is lost at random moments of them."""
 
     def __init__(self, lab: Lab, node: ManagedLabNode, figures: Figures, seed: str) -> None:
         self.lab, self.node, self.figures = lab, node, figures
@@ -52,7 +51,7 @@ class PoweredNode:
             self._cut_during("join", *words)
         self._measure("join", lambda: flex(self.machine, *words))
         until_slow(lambda: self.lab.cluster.node_ready(self.node.name), "the node is Ready")
-        until_slow(self._is_clean, "the node has its desired state after its join")
+        until_slow(self.node.is_clean, "the node has its desired state after its join")
         self._count(cuts)
 
     def update(self, *, cut: bool) -> None:
@@ -61,8 +60,8 @@ class PoweredNode:
         if cut:
             self._cut("update")
         self._measure("update", lambda: self.node.wait_until_applied(version))
-        until_slow(self._has_setting, "the Node has the new setting")
-        until_slow(self._is_clean, "the node has its desired state after an update")
+        until_slow(lambda: self.node.max_pods() == self.max_pods, "the Node has the new setting")
+        until_slow(self.node.is_clean, "the node has its desired state after an update")
         self._count(int(cut))
 
     def unbootstrap(self, cuts: int) -> None:
@@ -99,31 +98,25 @@ class PoweredNode:
         self.survived += cuts
         self.figures.record(RUN, "moments of power loss survived", self.survived)
 
-    def _is_clean(self) -> bool:
-        return bool(facts(self.machine, "verify", check=False)["clean"])
-
-    def _has_setting(self) -> bool:
-        return str(self.node.node()["status"]["capacity"]["pods"]) == str(self.max_pods)
-
 
 def test_node_converges_after_power_loss_at_random_moments(
     lab: Lab, add_virtual_node: Callable[..., ManagedLabNode], figures: Figures, request: pytest.FixtureRequest
 ) -> None:
     seed = os.environ.get("AKS_FLEX_CHAOS_SEED") or secrets.token_hex(4)
     figures.record(RUN, "AKS_FLEX_CHAOS_SEED", seed)
-    node = PoweredNode(lab, add_virtual_node("vm-power"), figures, seed)
-    machine = node.machine
+    run = PowerLossRun(lab, add_virtual_node("vm-power"), figures, seed)
+    machine = run.machine
     before = machine.snapshot()
-    cuts = request.config.getoption("--power-cuts", CUTS_OF_ROUND)
+    cuts = request.config.getoption("--power-cuts")
 
-    node.join(cuts=0)
-    node.update(cut=False)
-    node.unbootstrap(cuts=0)
+    run.join(cuts=0)
+    run.update(cut=False)
+    run.unbootstrap(cuts=0)
     assert not (left := differences(before, machine)), "\n".join(left)
 
-    while node.survived < cuts:
-        node.join(JOIN_CUTS)
+    while run.survived < cuts:
+        run.join(JOIN_CUTS)
         for _ in range(UPDATE_CUTS):
-            node.update(cut=True)
-        node.unbootstrap(UNBOOTSTRAP_CUTS)
+            run.update(cut=True)
+        run.unbootstrap(UNBOOTSTRAP_CUTS)
         assert not (left := differences(before, machine)), "\n".join(left)

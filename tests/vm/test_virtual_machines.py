@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.machines.command_channel import PORTS
+from aks_flex_lab.machines.qemu import Architecture
 from tests.agents import differences
 from tests.harness import LAB, command
+from tests.vm.node_lifecycle import SWAP_FILE, swaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,17 +35,19 @@ def test_commands_have_input_output_and_exit_code(add_virtual: Callable[..., Edg
         said = list(many.map(lambda number: machine.run("echo", str(number)).out, range(3 * PORTS)))
     assert said == [f"{number}\n" for number in range(3 * PORTS)]
     status = json.loads(command(LAB, "status", "--json").out)
-    assert [(one["name"], one["arch"], one["up"]) for one in status["machines"]] == [("vm-exec", "amd64", True)]
+    assert [(one["name"], one["arch"], one["up"]) for one in status["machines"]] == [
+        ("vm-exec", Architecture.of_host().value, True)
+    ]
 
 
 def test_virtual_machine_is_a_debian_host_with_its_own_kernel(add_virtual: Callable[..., EdgeMachine]) -> None:
     machine = add_virtual("vm-host")
 
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
-    assert "cloud-amd64" in machine.run("uname", "-r").out
+    assert f"cloud-{Architecture.of_host().value}" in machine.run("uname", "-r").out
     assert machine.run("stat", "-f", "-c", "%T", "/sys/fs/cgroup").out.strip() == "cgroup2fs"
     assert machine.run("cat", "/sys/module/apparmor/parameters/enabled").out.strip() == "Y"
-    assert machine.run("swapon", "--show=NAME", "--noheadings").out.split() == ["/swapfile"]
+    assert swaps(machine) == [SWAP_FILE]
     assert machine.run("modprobe", "--all", "overlay", "br_netfilter").ok
     assert machine.run("getent", "hosts", "vm-host").out.split()[0] == machine.record.address
 

@@ -26,7 +26,9 @@ OLDER, BROKEN, NEWER = "1.35.4", "1.35.99", "1.36.3"  # versions of Kubernetes
 
 
 @dataclass
-class NodeLife:
+class NodeLifecycle:
+    """The phases of a node. Each phase expects what the one before it leaves."""
+
     lab: Lab
     node: ManagedLabNode
     figures: Figures
@@ -57,14 +59,14 @@ class NodeLife:
     def update(self) -> None:
         with self.phase("managed update"):
             self.node.wait_until_applied(self.node.update(nodeConfig={"maxPods": 42}))
-            until_slow(lambda: self._capacity() == "42", "the Node has the new setting")
+            until_slow(lambda: self.node.max_pods() == 42, "the Node has the new setting")
 
     def repair_drift(self) -> None:
         damage = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet"
         with self.phase("drift: a changed file and a removed program, until repaired"):
             self.machine.run("sh", "-c", damage)
             until_slow(lambda: self._drift_count() >= 2, "the provider is told of the drift")
-            until_slow(self.is_clean, "the drift is repaired")
+            until_slow(self.node.is_clean, "the drift is repaired")
 
     def upgrade(self) -> None:
         """Upgrades Kubernetes to a version that fails, which is rolled back, and to one that works."""
@@ -98,8 +100,8 @@ class NodeLife:
         with self.phase("power lost in an update, until the update is complete"):
             self.machine.power_cycle()
             self.node.wait_until_applied(version)
-            until_slow(lambda: self._capacity() == "43", "the update is complete after a power loss")
-            until_slow(self.is_clean, "the node has its desired state")
+            until_slow(lambda: self.node.max_pods() == 43, "the update is complete after a power loss")
+            until_slow(self.node.is_clean, "the node has its desired state")
 
     def unbootstrap(self) -> None:
         with self.phase("unbootstrap"):
@@ -109,12 +111,6 @@ class NodeLife:
         self.machine.reboot()  # modules that the kernel loaded by itself stay until then
         assert swaps(self.machine) == [SWAP_FILE]
         assert not (left := differences(self.before, self.machine)), "\n".join(left)
-
-    def is_clean(self) -> bool:
-        return bool(facts(self.machine, "verify", check=False)["clean"])
-
-    def _capacity(self) -> str:
-        return str(self.node.node()["status"]["capacity"]["pods"])
 
     def _kubelet(self) -> str:
         return str(self.node.node()["status"]["nodeInfo"]["kubeletVersion"])
