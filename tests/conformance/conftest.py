@@ -43,7 +43,10 @@ def early_address(lab: Lab, machines: list[EdgeMachine]) -> str:
 
 
 @pytest.fixture(scope="session")
-def nodes(lab: Lab, machines: list[EdgeMachine], early_address: str) -> list[EdgeMachine]:
-    assert early_address
+def nodes(
+    lab: Lab,
+    machines: list[EdgeMachine],
+    early_address: str,  # unused: the pod must start before the plugin
+) -> list[EdgeMachine]:
     prepare_cluster(lab, machines, Lines(), IMAGES)
     return machines

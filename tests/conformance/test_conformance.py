@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.conformance.suite import run_conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_lab.lab import Lab
-    from aks_flex_lab.machines.machine import EdgeMachine
 
 FAST = (
     "Pods should get a host IP",
@@ -28,9 +29,9 @@ FAST = (
 )
 
 
-def test_fast_conformance_tests_pass_on_two_nodes(lab: Lab, nodes: list[EdgeMachine], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("nodes")
+def test_fast_conformance_tests_pass_on_two_nodes(lab: Lab, tmp_path: Path) -> None:
     result = run_conformance(lab, tmp_path, 4, FAST)
 
-    assert nodes
     assert result.failed == (), (tmp_path / "log").read_text()[-20000:]
     assert [name for name in FAST if not any(name in test for test in result.passed)] == []

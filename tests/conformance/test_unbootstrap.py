@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
 from tests.agents import differences, flex, prepare
 from tests.conformance.suite import bridge
@@ -19,9 +21,8 @@ TAINT = {"key": "leaving", "value": "soon", "effect": "NoSchedule"}  # no other 
 ROUTE = "10.50.0.0/24"
 
 
-def test_unbootstrap_leaves_nothing_of_the_cluster_network(
-    lab: Lab, nodes: list[EdgeMachine], add_machine: Callable[..., EdgeMachine]
-) -> None:
+@pytest.mark.usefixtures("nodes")
+def test_unbootstrap_leaves_nothing_of_the_cluster_network(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
     machine = add_machine("leaver")
     prepare(lab, machine, node={"taints": [TAINT]})
     before = machine.snapshot()
@@ -38,7 +39,6 @@ def test_unbootstrap_leaves_nothing_of_the_cluster_network(
     assert ROUTE in machine.run("ip", "route").out
     machine.run("ip", "route", "delete", ROUTE)
     assert not (left := differences(before, machine)), left
-    assert nodes
 
 
 def network_runs_on(lab: Lab, machine: EdgeMachine) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import flex
-from tests.cis_worker import BENCHMARK, Outcome, WorkerNode, numbers, run_controls
+from tests.cis_worker import Outcome, WorkerNode, numbers, run_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,6 @@ def node(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
 def test_node_passes_the_worker_controls_of_cis(lab: Lab, node: EdgeMachine) -> None:
     found = run_controls(lab, node)
 
-    assert [number for number in BENCHMARK if number not in found] == []
     assert numbers(found, Outcome.FAIL) == []
     assert numbers(found, Outcome.NOT_APPLICABLE) == ["4.1.3", "4.1.4", "4.3.1"]
 
