@@ -34,7 +34,7 @@ def built(overlay: Path) -> dict[str, dict[str, Any]]:
     return {each["kind"]: each for each in found}
 
 
-def with_comments(text: str, start: str, end: str = "") -> str:
+def uncommented(text: str, start: str, end: str = "") -> str:
     """Returns a file in which the commented lines from `start` up to `end` are in effect."""
     before, found, rest = text.partition(start)
     inside, _, after = (rest, "", "") if not end else rest.partition(end)
@@ -103,9 +103,9 @@ def test_configuration_is_where_the_service_reads_it(overlay: Path) -> None:
     assert objects["ConfigMap"]["data"] == {DEFAULT_CONFIG_FILE.name: (overlay / "config.yaml").read_text()}
 
 
-def test_commented_authority_of_the_database_is_mounted(overlay: Path) -> None:
+def test_uncommented_database_ca_is_mounted(overlay: Path) -> None:
     file = overlay / "kustomization.yaml"
-    file.write_text(with_comments(file.read_text(), "  # - name: aks-flex-rp-database-ca", "# Optional:"))
+    file.write_text(uncommented(file.read_text(), "  # - name: aks-flex-rp-database-ca", "# Optional:"))
     (overlay / "ca.crt").write_text("CA")
 
     objects = documents(overlay)
@@ -119,7 +119,7 @@ def test_commented_authority_of_the_database_is_mounted(overlay: Path) -> None:
 def test_commented_patches_of_example_are_valid(overlay: Path) -> None:
     """They make a load balancer, and limit what the service reaches."""
     file = overlay / "kustomization.yaml"
-    file.write_text(with_comments(file.read_text(), "# patches:"))
+    file.write_text(uncommented(file.read_text(), "# patches:"))
 
     objects = built(overlay)
 
