@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import dns, network
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
 from aks_flex_lab.azcmagent.apt_repository import AzcmagentRepository, publish_repository
 from aks_flex_lab.cluster import LabCluster
@@ -41,7 +42,6 @@ from aks_flex_lab.layout import LAB_NAME
 from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.container import NSPAWN_DIRECTORY, remove_nspawn_directories
 from aks_flex_lab.machines.inventory import MachineInventory
-from aks_flex_lab.machines.qemu import Architecture
 from aks_flex_lab.machines.virtual_base import VirtualBase
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.network import LabNetwork
@@ -249,7 +249,9 @@ class Lab:
 
     def _foreign_architectures(self) -> list[str]:
         """Returns the architectures of the lab's virtual machines, without that of the host."""
-        return sorted({machine.record.arch for machine in self.inventory.all()} - {"", self.toolbox.arch})
+        return sorted(
+            {arch.value for machine in self.inventory.all() if (arch := machine.record.arch)} - {self.toolbox.arch}
+        )
 
     def down(self) -> list[str]:
         """Removes everything of the lab, in any state, by ID. Returns the resources that could not be removed."""

@@ -28,6 +28,7 @@ from aks_flex_node.agent.artifacts.trust import load_local_digests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aks_flex_lab.architecture import Architecture
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
@@ -37,7 +38,6 @@ UNUSED_SECONDS = 7200.0  # after which the tree of another checkout is removed
 COMMAND = "usr/bin/aks-flex-node"
 CHECKSUMS_PATH = "etc/aks-flex-node/checksums.txt"
 PYTHONS = {DebianRelease.BOOKWORM: "3.11", DebianRelease.TRIXIE: "3.13"}
-PLATFORMS = {"arm64": "aarch64"}  # of virtual machines with another architecture than the host
 PACKAGE = Path(aks_flex_node.__file__).parent
 REQUIREMENTS = PACKAGE.parents[1] / "requirements" / "base.txt"
 EXCLUDED = ("__pycache__",)
@@ -115,7 +115,14 @@ def agent_tree(machine: EdgeMachine) -> Path:
 
 def tree_name(machine: EdgeMachine) -> str:
     """Returns the first part of the name of a tree, which differs for every Python and architecture."""
-    return "-".join(filter(None, (machine.record.system.value, PLATFORMS.get(machine.record.arch))))
+    arch = foreign_architecture(machine)
+    return f"{machine.record.system.value}-{arch.kernel_name}" if arch else machine.record.system.value
+
+
+def foreign_architecture(machine: EdgeMachine) -> Architecture | None:
+    """Returns the architecture of a virtual machine if it is another one than the host's."""
+    arch = machine.record.arch
+    return arch if arch and not arch.is_native else None
 
 
 def _key() -> str:
@@ -150,8 +157,8 @@ def _build_tree(machine: EdgeMachine, target: Path) -> None:
     shutil.rmtree(parcel, ignore_errors=True)
     uv = Path(sys.executable).parent / "uv"
     options = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
-    if arch := PLATFORMS.get(machine.record.arch):
-        options += ["--python-platform", f"{arch}-manylinux_2_28"]
+    if arch := foreign_architecture(machine):
+        options += ["--python-platform", f"{arch.kernel_name}-manylinux_2_28"]
     run(
         uv,
         "pip",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.azcmagent import debian_package
 from aks_flex_lab.azcmagent.azcm.agent_state import VERSION
 from aks_flex_lab.files import file_lock
@@ -29,7 +30,7 @@ URL = f"https://{HOST}"
 RELEASES = {"bookworm": "debian/12/prod", "trixie": "debian/13/prod"}
 KEYS = ("keys/microsoft.asc", "keys/microsoft-2025.asc")
 UNSIGNED, OTHER_KEY = "unsigned", "keys/other.asc"
-ARCHITECTURES = ("amd64", "arm64")
+ARCHITECTURES = tuple(arch.value for arch in Architecture)
 POOL = f"pool/main/a/azcmagent/azcmagent_{VERSION}_all.deb"
 MARKER_NAME = "made-from.json"
 

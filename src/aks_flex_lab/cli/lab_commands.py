@@ -108,7 +108,7 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
     on = {machine.name: machine.main_pid() is not None for machine in machines}
     well = bool(components) and all(component.up for component in components) and all(on.values())
     if json:
-        machine_facts = [{**asdict(machine.record), "up": on[machine.name]} for machine in machines]
+        machine_facts = [{**machine.record.document, "up": on[machine.name]} for machine in machines]
         console.print_json(
             {
                 "lab": lab.layout.name,

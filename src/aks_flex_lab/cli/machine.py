@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aks_flex_lab import node_agent, processes, snapshots
+from aks_flex_lab.architecture import Architecture  # noqa: TC001 - typer reads it
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.qemu import Architecture  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def _row(machine: EdgeMachine) -> dict[str, str | int]:
     return {
         "name": record.name,
         "os": record.system.value,
-        "kind": f"vm {record.arch}" if record.arch else "container",
+        "kind": f"vm {record.arch.value}" if record.arch else "container",
         "site": record.site,
         "address": record.address,
         "state": "on" if machine.main_pid() else "off",

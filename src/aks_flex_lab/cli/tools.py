@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.qemu import Architecture
 from aks_flex_lab.tools import artifacts
 from aks_flex_lab.tools.toolbox import Toolbox
 

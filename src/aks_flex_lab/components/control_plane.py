@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.pki import CertificateAuthority, CertificatePair, kubeconfig_text
@@ -85,7 +85,7 @@ class ControlPlane:
             "--listen-peer-urls=http://127.0.0.1:2380",
         )
         # Debian's etcd requires this on architectures that its authors do not test. It has no effect on others.
-        env = {"ETCD_UNSUPPORTED_ARCH": "arm64"} if platform.machine() == "aarch64" else {}
+        env = {"ETCD_UNSUPPORTED_ARCH": "arm64"} if Architecture.of_host() is Architecture.ARM64 else {}
         return LabComponent("etcd", argv, ETCD_URL, tcp_probe(self.cloud, "127.0.0.1", 2379), self.cloud, env=env)
 
     def api_server(self, resolver: Path) -> LabComponent:

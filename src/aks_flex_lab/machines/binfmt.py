@@ -10,6 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import HostError
 from aks_flex_lab.processes import run
 
@@ -17,28 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
-# The header of an ELF executable for each machine of `uname -m`: 64 bits, little endian, and the machine's number.
-ELF_MACHINES = {"aarch64": 0xB7, "x86_64": 0x3E}
+# The header of an ELF executable: 64 bits, little endian, and the number of the architecture.
+ELF_MACHINES = {Architecture.ARM64: 0xB7, Architecture.AMD64: 0x3E}
 ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00"
 ELF_MASK = b"\xff" * 7 + b"\x00" + b"\xff" * 8 + b"\xfe\xff\xff\xff"
 
 
-def registration_line(machine: str, program: Path) -> str:
-    """Returns the line that registers a program. With `F`, the kernel opens it now: a chroot needs no copy."""
-    magic = ELF_START + bytes([ELF_MACHINES[machine], 0])
+def registration_line(arch: Architecture) -> str:
+    """Returns the line that registers the emulator. With `F`, the kernel opens it now: a chroot needs no copy."""
+    magic = ELF_START + bytes([ELF_MACHINES[arch], 0])
     escaped = ("".join(f"\\x{byte:02x}" for byte in text) for text in (magic, ELF_MASK))
-    return ":".join(("", entry_name(machine), "M", "", *escaped, str(program), "F"))
+    return ":".join(("", entry_name(arch), "M", "", *escaped, str(arch.user_emulator), "F"))
 
 
-def entry_name(machine: str) -> str:
-    return f"aks-flex-lab-{machine}"
+def entry_name(arch: Architecture) -> str:
+    return f"aks-flex-lab-{arch.kernel_name}"
 
 
 @contextlib.contextmanager
-def registered_emulator(machine: str) -> Iterator[None]:
+def registered_emulator(arch: Architecture) -> Iterator[None]:
     """Lets this host run programs of another architecture for the block."""
-    program = Path(f"/usr/bin/qemu-{machine}-static")
-    if not program.exists():
+    if not arch.user_emulator.exists():
         raise HostError(
             "program-not-found",
             "These packages are not installed on this machine: qemu-user-static.",
@@ -47,10 +47,10 @@ def registered_emulator(machine: str) -> Iterator[None]:
     mounted = not (BINFMT / "register").exists()
     if mounted:
         run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
-    entry = BINFMT / entry_name(machine)
+    entry = BINFMT / entry_name(arch)
     try:
         if not entry.exists():
-            (BINFMT / "register").write_text(registration_line(machine, program))
+            (BINFMT / "register").write_text(registration_line(arch))
         yield
     finally:
         with contextlib.suppress(FileNotFoundError):

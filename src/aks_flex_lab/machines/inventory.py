@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import dns
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.entra.directory import MachineIdentities
 from aks_flex_lab.errors import LabError, UsageError, did_you_mean
 from aks_flex_lab.files import write_atomically
@@ -66,7 +67,7 @@ class MachineInventory:
     def add_virtual(self, name: str, base: VirtualBase, site_name: str) -> EdgeMachine:
         """Creates a virtual machine with a copy of the disk of a base system that is built, and boots it."""
         self.require_new(name, site_name)
-        kind = {"arch": base.arch.value, "accelerator": base.accelerator}
+        kind = {"arch": base.arch, "accelerator": base.accelerator}
         machine = self._register(name, base.system, site_name, **kind)
         return self._first_boot(machine, machine.create_disk)
 
@@ -162,5 +163,9 @@ def load_machine(layout: LabLayout, name: str) -> EdgeMachine | None:
     if not record.exists():
         return None
     fields = json.loads(record.read_text())
-    typed = {"system": DebianRelease(fields["system"]), "lent": tuple(fields.get("lent", ()))}
+    typed = {
+        "system": DebianRelease(fields["system"]),
+        "lent": tuple(fields.get("lent", ())),
+        "arch": Architecture(arch) if (arch := fields.get("arch")) else None,
+    }
     return machine_of(layout, MachineRecord(**{**fields, **typed}))

@@ -12,7 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import processes, snapshots
 from aks_flex_lab.errors import ComponentError, LabError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from aks_flex_lab.architecture import Architecture
     from aks_flex_lab.layout import LabLayout
     from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
     from aks_flex_lab.pki import CertificateAuthority
@@ -45,8 +46,13 @@ class MachineRecord:
     number: int
     address: str
     lent: tuple[str, ...] = ()  # directories of the host, mounted read-only in a container
-    arch: str = ""  # architecture of a virtual machine; empty for a container
+    arch: Architecture | None = None  # architecture of a virtual machine
     accelerator: str = ""  # how QEMU runs a virtual machine
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The record as JSON has it: the architecture of a container is empty."""
+        return {**asdict(self), "arch": self.arch or ""}
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ class EdgeMachine(ABC):
         return f"runner-{self.name}"
 
     def save(self) -> None:
-        write_atomically(self.directory / "machine.json", json.dumps(asdict(self.record)))
+        write_atomically(self.directory / "machine.json", json.dumps(self.record.document))
 
     def runner(self) -> ProcessHandle | None:
         """The process that boots the machine, and reboots it."""

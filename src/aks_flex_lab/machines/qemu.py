@@ -9,44 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 import socket
 import threading
 import time
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import HostError, LabError
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.kernel.host_state import boot_id
 from aks_flex_lab.machines.command_channel import PORTS, port_socket
 from aks_flex_lab.machines.guest.command_server import PORT_PREFIX
 from aks_flex_lab.processes import run
-from aks_flex_lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Architecture(str, Enum):
-    """The architectures of virtual machines, by their Debian names."""
-
-    AMD64 = "amd64"
-    ARM64 = "arm64"
-
-    @classmethod
-    def of_host(cls) -> Architecture:
-        return cls(machine_arch())
-
-    @property
-    def is_native(self) -> bool:
-        return platform.machine() == KERNEL_MACHINES[self]
-
-
-KERNEL_MACHINES = {Architecture.AMD64: "x86_64", Architecture.ARM64: "aarch64"}  # as in `uname -m`
 PROGRAMS = {Architecture.AMD64: "qemu-system-x86_64", Architecture.ARM64: "qemu-system-aarch64"}
 PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_lab import processes
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.files import last_line, write_atomically
 from aks_flex_lab.machines import command_channel, disk, qemu
 from aks_flex_lab.machines.machine import ENVIRONMENT, EdgeMachine
-from aks_flex_lab.machines.qemu import Architecture, QemuEvents, VirtualHardware
+from aks_flex_lab.machines.qemu import QemuEvents, VirtualHardware
 from aks_flex_lab.machines.virtual_base import VirtualBase, mounted, wait_for
 from aks_flex_lab.network import LabNetwork, machine_port
 from aks_flex_lab.processes import run

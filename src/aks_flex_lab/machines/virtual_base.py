@@ -21,12 +21,14 @@ from aks_flex_lab.machines import command_channel, guest, qemu
 from aks_flex_lab.machines.base_system import MASKED_UNITS, PACKAGES, BaseSystem
 from aks_flex_lab.machines.binfmt import registered_emulator
 from aks_flex_lab.machines.disk import HOSTS
-from aks_flex_lab.machines.qemu import KERNEL_MACHINES, Architecture, VirtualHardware
+from aks_flex_lab.machines.qemu import VirtualHardware
 from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from aks_flex_lab.architecture import Architecture
 
 # A kernel, and what an installer adds to a host that is not a container.
 VIRTUAL_PACKAGES = "initramfs-tools udev apparmor".split()
@@ -121,7 +123,7 @@ class VirtualBase(BaseSystem):
         if self.arch.is_native:
             super()._bootstrap()
             return
-        with registered_emulator(KERNEL_MACHINES[self.arch]):
+        with registered_emulator(self.arch):
             super()._bootstrap()
 
     def _finish(self) -> None:

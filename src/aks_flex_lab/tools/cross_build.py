@@ -7,26 +7,27 @@ host's dpkg gets no foreign architecture, and no script of a package runs.
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.apt import download_command
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import LabError, ToolError
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.processes import run
 from aks_flex_lab.tools.recipes import BuildRequirement
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aks_flex_lab.tools.recipes import BuildRecipe
 
-TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 C_LIBRARY = "/usr/{triplet}/lib/libc.a"
 DOWNLOAD_SECONDS = 600.0
 
 
 def compiler_requirements(arch: str) -> tuple[BuildRequirement, ...]:
     """Returns the cross compiler of an architecture, its C library, and what finds other libraries."""
-    triplet = TRIPLETS[arch]
+    triplet = Architecture(arch).triplet
     return (
         BuildRequirement(f"gcc-{triplet.replace('_', '-')}", program=f"{triplet}-gcc"),
         BuildRequirement(f"libc6-dev-{arch}-cross", library=C_LIBRARY.format(triplet=triplet)),
@@ -37,9 +38,10 @@ def compiler_requirements(arch: str) -> tuple[BuildRequirement, ...]:
 def compiler_environment(recipe: BuildRecipe, arch: str, cache: Path) -> dict[str, str]:
     """Returns the environment in which Go compiles C code for an architecture; downloads the needed libraries."""
     roots = [package_root(package, arch, cache) for package in recipe.libraries]
-    libraries = [root / "usr/lib" / TRIPLETS[arch] for root in roots]
+    triplet = Architecture(arch).triplet
+    libraries = [root / "usr/lib" / triplet for root in roots]
     return {
-        "CC": f"{TRIPLETS[arch]}-gcc",
+        "CC": f"{triplet}-gcc",
         "CGO_CFLAGS": " ".join(f"-I{root}/usr/include" for root in roots),
         "CGO_LDFLAGS": " ".join(f"-L{library}" for library in libraries),
         "PKG_CONFIG_LIBDIR": ":".join(f"{library}/pkgconfig" for library in libraries),
@@ -91,5 +93,5 @@ def apt_options(arch: str, directory: Path) -> dict[str, object]:
 
 def emulator(arch: str) -> list[str | Path]:
     """Returns the start of a command that runs a program of an architecture; empty if this host cannot."""
-    program = Path(f"/usr/bin/qemu-{TRIPLETS[arch].partition('-')[0]}-static")
+    program = Architecture(arch).user_emulator
     return [program] if program.exists() else []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from aks_flex_lab.errors import ToolError
+from aks_flex_lab.architecture import Architecture
 
 MODULES = Path(__file__).parent / "modules"
-ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True)
@@ -121,11 +119,4 @@ def for_arch(file: ReleaseFile, arch: str) -> ReleaseFile:
 
 def machine_arch() -> str:
     """Returns the architecture of this machine by its Go name."""
-    machine = platform.machine()
-    if machine not in ARCHITECTURES:
-        raise ToolError(
-            "architecture-unsupported",
-            f"The lab does not support the architecture of this machine, {machine}.",
-            "Use a machine with amd64 or arm64.",
-        )
-    return ARCHITECTURES[machine]
+    return Architecture.of_host().value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import ToolError, UsageError, did_you_mean
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
@@ -15,7 +16,7 @@ from aks_flex_lab.tools.debian_tools import DebianTool
 from aks_flex_lab.tools.go_builder import GoBuilder
 from aks_flex_lab.tools.installer import ToolInstaller, check_packages
 from aks_flex_lab.tools.python_tools import PythonTool, PythonToolDirectory
-from aks_flex_lab.tools.recipes import ARCHITECTURES, GoTool, machine_arch
+from aks_flex_lab.tools.recipes import GoTool, machine_arch
 from aks_flex_lab.tools.releases import ReleaseDownloader
 from aks_flex_lab.tools.tool_store import ToolDirectory, reclaimable_bytes
 
@@ -179,7 +180,7 @@ class Toolbox:
 
     def clean(self) -> int:
         """Removes what no tool of the catalog uses on any architecture; returns the freed bytes."""
-        boxes = (self, *(self.for_architecture(arch) for arch in ARCHITECTURES.values() if arch != self.arch))
+        boxes = (self, *(self.for_architecture(arch.value) for arch in Architecture if arch.value != self.arch))
         keep = {box.tool_directory(tool).path for box in boxes for tool in box.tools if isinstance(tool, GoTool)}
         keep |= {self.python_tool_directory(tool).path for tool in self.tools if isinstance(tool, PythonTool)}
         freed = 0

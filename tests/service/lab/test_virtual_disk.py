@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.machines import qemu
-from aks_flex_lab.machines.qemu import Architecture, VirtualHardware
+from aks_flex_lab.machines.qemu import VirtualHardware
 from aks_flex_lab.machines.virtual_base import wait_for
 from aks_flex_lab.processes import spawn
 

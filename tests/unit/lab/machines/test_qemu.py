@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import HostError
 from aks_flex_lab.machines import qemu
 from aks_flex_lab.machines.command_channel import PORTS
-from aks_flex_lab.machines.qemu import Architecture, VirtualHardware
+from aks_flex_lab.machines.qemu import VirtualHardware
 
 
 def hardware(
@@ -17,16 +18,6 @@ def hardware(
 ) -> VirtualHardware:
     folder = Path("/lab/machines/edge-1")
     return VirtualHardware(folder, arch, Path("/base/vmlinuz"), Path("/base/initrd.img"), accelerator, tap, "02:00")
-
-
-@pytest.mark.parametrize(("machine", "arch"), [("x86_64", Architecture.AMD64), ("aarch64", Architecture.ARM64)])
-def test_default_architecture_is_that_of_the_host(
-    monkeypatch: pytest.MonkeyPatch, machine: str, arch: Architecture
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine)
-
-    assert Architecture.of_host() is arch
-    assert arch.is_native
 
 
 def test_disk_keeps_writes_in_a_cache_until_they_are_flushed() -> None:
