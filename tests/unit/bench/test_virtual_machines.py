@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.virtual_machines import Figures, render
+from bench.virtual_machines.report import Figures, render
 
 
 def test_machines_are_columns_and_other_subjects_have_own_tables() -> None:
