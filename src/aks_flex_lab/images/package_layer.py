@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from typing import TYPE_CHECKING
 
-from aks_flex_lab.apt import download_command
-from aks_flex_lab.files import file_lock
+from aks_flex_lab.apt import download_command, unpacked_packages
 from aks_flex_lab.images.builder import LayerDirectory, LayerEntry, LayerFile, LayerLink
 from aks_flex_lab.processes import run
 
@@ -26,30 +24,16 @@ UNUSED = ("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/li
 
 def package_entries(packages: Sequence[str], cache: Path) -> list[LayerEntry]:
     """Returns the files of packages and of their dependencies, without documentation."""
-    root = _unpacked(tuple(sorted(packages)), cache / "packages")
+    names = sorted(packages)
+    target = cache / "packages" / hashlib.sha256(" ".join(names).encode()).hexdigest()[:12]
+    root = unpacked_packages(target, lambda archives, state: _download(names, archives, state))
     return [*(LayerLink(f"/{name}", f"usr/{name}") for name in MERGED), *_entries(root)]
 
 
-def _unpacked(packages: tuple[str, ...], directory: Path) -> Path:
-    """Returns the directory in which the packages are unpacked; downloads them if it does not exist."""
-    target = directory / hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
-    with file_lock(directory / ".lock", "the packages of images", wait=True):
-        if not target.exists():
-            partial = directory / f".{target.name}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            archives = partial / "archives"
-            (archives / "partial").mkdir(parents=True)
-            _download(packages, partial / "status", archives)
-            for archive in sorted(archives.glob("*.deb")):
-                run("dpkg-deb", "--extract", archive, partial / "root", timeout=120)
-            (partial / "root").rename(target)
-            shutil.rmtree(partial)
-    return target
-
-
-def _download(packages: tuple[str, ...], status: Path, archives: Path) -> None:
+def _download(packages: Sequence[str], archives: Path, state: Path) -> None:
     """Downloads packages with all that they depend on."""
-    command = download_command(status, {"Dir::Cache::Archives": archives, "Debug::NoLocking": "1"})
+    (archives / "partial").mkdir()
+    command = download_command(state / "status", {"Dir::Cache::Archives": archives, "Debug::NoLocking": "1"})
     words = ("install", "--download-only", "--yes", "--quiet", "--no-install-recommends")
     run(*command, *words, *packages, timeout=600)
 

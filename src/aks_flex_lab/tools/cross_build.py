@@ -1,18 +1,16 @@
 """Builds for another architecture than the host's: C cross compiler, Debian packages of that architecture, emulator.
 
-A package is downloaded from the host's own mirrors with a separate configuration of apt, and only unpacked: the
-host's dpkg gets no foreign architecture, and no script of a package runs.
+A package is downloaded from the host's own mirrors with a separate configuration of apt, and only unpacked, so that
+the host's dpkg gets no foreign architecture.
 """
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
-from aks_flex_lab.apt import download_command
+from aks_flex_lab.apt import download_command, unpacked_packages
 from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import LabError, ToolError
-from aks_flex_lab.files import file_lock
 from aks_flex_lab.processes import run
 from aks_flex_lab.tools.recipes import BuildRequirement
 
@@ -50,42 +48,32 @@ def compiler_environment(recipe: BuildRecipe, arch: str, cache: Path) -> dict[st
 
 def package_root(package: str, arch: str, cache: Path) -> Path:
     """Returns the directory in which a package is unpacked, without its dependencies; downloads it if missing."""
-    directory = cache / "packages"
-    target = directory / f"{package}-{arch}"
-    with file_lock(directory / ".lock", "the packages of another architecture", wait=True):
-        if not target.exists():
-            partial = directory / f".{target.name}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            (archive,) = _download(package, arch, partial).glob("*.deb")
-            run("dpkg-deb", "--extract", archive, partial / "root")
-            (partial / "root").rename(target)
-            shutil.rmtree(partial)
-    return target
+    target = cache / "packages" / f"{package}-{arch}"
+    return unpacked_packages(target, lambda archives, state: _download(package, arch, archives, state))
 
 
-def _download(package: str, arch: str, directory: Path) -> Path:
+def _download(package: str, arch: str, archives: Path, state: Path) -> None:
     for path in ("lists/partial", "cache/archives/partial"):
-        (directory / path).mkdir(parents=True)
-    command = download_command(directory / "status", apt_options(arch, directory))
+        (state / path).mkdir(parents=True)
+    command = download_command(state / "status", apt_options(arch, state))
     try:
         run(*command, "--quiet", "update", timeout=DOWNLOAD_SECONDS)
-        run(*command, "--quiet", "download", package, cwd=directory, timeout=DOWNLOAD_SECONDS)
+        run(*command, "--quiet", "download", package, cwd=archives, timeout=DOWNLOAD_SECONDS)
     except LabError as error:
         raise ToolError(
             "foreign-package-missing",
             f"The Debian package {package} for {arch} could not be downloaded. {error.message}",
             "Check that a mirror in the sources of this machine's apt has this architecture, then retry.",
         ) from error
-    return directory
 
 
-def apt_options(arch: str, directory: Path) -> dict[str, object]:
+def apt_options(arch: str, state: Path) -> dict[str, object]:
     """Returns the options with which apt works as on a machine of an architecture."""
     return {
         "APT::Architecture": arch,
         "APT::Architectures": arch,
-        "Dir::State::Lists": directory / "lists",
-        "Dir::Cache": directory / "cache",
+        "Dir::State::Lists": state / "lists",
+        "Dir::Cache": state / "cache",
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
     }
