@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_lab.architecture import Architecture
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
@@ -41,11 +42,12 @@ exit 1
 
 
 @contextlib.contextmanager
-def broken_kubelet(lab: Lab, version: str, arch: str = "") -> Iterator[str]:
+def broken_kubelet(lab: Lab, version: str, arch: Architecture | None = None) -> Iterator[str]:
     """Publishes a version of Kubernetes whose programs exit immediately; yields the version."""
     folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{version}"
+    platform = arch.value if arch else lab.toolbox.arch
     for program in ("kubelet", "kubectl", "kubeadm"):
-        place = folder / f"bin/linux/{arch or lab.toolbox.arch}/{program}"
+        place = folder / f"bin/linux/{platform}/{program}"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(FAILING_KUBELET)
         place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING_KUBELET.encode()).hexdigest())

@@ -12,9 +12,9 @@ from tests.managed_node import ManagedLabNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aks_flex_lab.architecture import Architecture
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
-    from aks_flex_lab.machines.qemu import Architecture
 
 
 @contextmanager

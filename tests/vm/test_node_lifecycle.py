@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.qemu import Architecture
 from tests.vm.node_lifecycle import OLDER, NodeLifecycle
 
 if TYPE_CHECKING:
