@@ -14,10 +14,19 @@ from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from aks_flex_lab.layout import LabLayout
 
 ERROR_NAME = re.compile(r"^ +([a-z-]+): run `aks-flex-lab explain \1`", re.MULTILINE)
+# Builds runc and pause if the module proxy is set.
+FAKE_GO = """case "$1" in
+version) echo "go version go99.1 linux/amd64" ;;
+build)
+    [ "$GOPROXY" = https://proxy.example ] || { echo "go: dial tcp: lookup proxy: no such host"; exit 1; }
+    while [ "$1" != -o ]; do shift; done
+    touch "$2/runc" "$2/pause" ;;
+esac"""
 
 
 def failure(run: Any, *words: Any, **named: Any) -> FlexError:
@@ -32,6 +41,15 @@ def error_name(text: str) -> str:
     found = ERROR_NAME.search(text)
     assert found, text
     return found[1]
+
+
+def put_program(room: Path, name: str, script: str) -> Path:
+    """Writes a shell script as an executable program."""
+    room.mkdir(exist_ok=True)
+    program = room / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
 
 
 @dataclass(frozen=True)

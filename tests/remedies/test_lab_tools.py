@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import platform
 import tarfile
 import threading
 import zipfile
@@ -18,19 +17,15 @@ import pytest
 
 from aks_flex_lab.cli import app
 from aks_flex_lab.layout import LabLayout
-from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
-from aks_flex_lab.machines.qemu import PROGRAMS, Architecture
-from aks_flex_lab.machines.virtual_base import VirtualBase
-from aks_flex_lab.processes import run
 from aks_flex_lab.progress import NO_PROGRESS
-from aks_flex_lab.tools import catalog, cross_build
+from aks_flex_lab.tools import catalog
 from aks_flex_lab.tools.go_builder import GoBuilder, find_go
 from aks_flex_lab.tools.installer import program_version_output
 from aks_flex_lab.tools.python_tools import PythonTool, PythonToolDirectory
 from aks_flex_lab.tools.recipes import BuildRecipe, Command, GoTool, machine_arch
 from aks_flex_lab.tools.toolbox import Toolbox
 from tests.remedies.catalogue import advice, command
-from tests.remedies.lab_harness import LabPrompt, failure
+from tests.remedies.lab_harness import FAKE_GO, LabPrompt, failure, put_program
 from tests.remedies.vpn_harness import parse
 from tests.unit.lab.tools.fakes import FakeBuilder, store_fake_tool
 from tests.unit.lab.tools.test_installer import TOOL, installer, online, shelf_in
@@ -53,14 +48,6 @@ def store(prompt: LabPrompt, name: str, version: str | None = None) -> None:
     tool = catalog.find_tool(name, version)
     assert isinstance(tool, GoTool)
     store_fake_tool(Toolbox(prompt.layout.cache).tool_directory(tool))
-
-
-def put_program(room: Path, name: str, script: str) -> Path:
-    room.mkdir(exist_ok=True)
-    program = room / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return program
 
 
 @pytest.mark.remedy("tool-missing")
@@ -174,15 +161,6 @@ def packed(*names: str) -> bytes:
     return out.getvalue()
 
 
-FAKE_GO = """case "$1" in
-version) echo "go version go99.1 linux/amd64" ;;
-build)
-    [ "$GOPROXY" = https://proxy.example ] || { echo "go: dial tcp: lookup proxy: no such host"; exit 1; }
-    while [ "$1" != -o ]; do shift; done
-    touch "$2/runc" "$2/pause" ;;
-esac"""
-
-
 @pytest.mark.remedy("tool-build-failed")
 def test_tool_is_built_after_the_module_proxy_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_program(tmp_path / "bin", "go", FAKE_GO)
@@ -205,57 +183,6 @@ def test_tool_is_built_after_the_module_proxy_is_set(tmp_path: Path, monkeypatch
     build()
 
     assert (into / "pause").exists()
-
-
-@pytest.mark.remedy("cross-build-unsupported")
-def test_runc_is_built_for_arm64_after_its_compiler_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    put_program(tmp_path / "bin", "go", FAKE_GO)
-    put_program(tmp_path / "bin", "pkg-config", "")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
-    runc = catalog.find_tool("runc")
-    assert isinstance(runc, GoTool)
-    library = tmp_path / "libc.a"
-    monkeypatch.setattr(cross_build, "C_LIBRARY", str(library))
-
-    error = failure(GoBuilder(tmp_path).prepare, [runc], "arm64")
-    assert error.name == "cross-build-unsupported"
-
-    packages = command("cross-build-unsupported", "apt-get install")[3:]
-    assert error.hint == f"Run `apt-get install --no-install-recommends {' '.join(packages[:2])}`, then retry."
-    put_program(tmp_path / "bin", "aarch64-linux-gnu-gcc", "")
-    library.touch()
-    GoBuilder(tmp_path).prepare([runc], "arm64")
-
-
-FAKE_APT = """for word; do
-    case $word in
-        update) [ "$MIRROR" = reachable ] || { echo "E: Could not resolve the mirror" >&2; exit 100; } ;;
-        download) touch tool_1_arm64.deb ;;
-    esac
-done"""
-
-
-@pytest.mark.remedy("foreign-package-missing")
-def test_foreign_package_is_unpacked_after_its_mirror_is_reachable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_program(tmp_path / "bin", "apt-get", FAKE_APT)
-    put_program(tmp_path / "bin", "dpkg-deb", 'mkdir "$3"; echo unpacked >"$3/tool"')
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-
-    error = failure(cross_build.package_root, "tool", "arm64", tmp_path)
-    assert error.name == "foreign-package-missing"
-    assert "Could not resolve the mirror" in error.message
-
-    advice("foreign-package-missing", "Make the mirror reachable")
-    monkeypatch.setenv("MIRROR", "reachable")
-    root = cross_build.package_root("tool", "arm64", tmp_path)
-
-    assert (root / "tool").read_text() == "unpacked\n"
-    assert [path.name for path in root.parent.iterdir()] == ["tool-arm64"]
 
 
 @pytest.mark.remedy("go-not-found")
@@ -335,43 +262,6 @@ def test_python_tool_is_installed_from_a_reachable_index(
     assert folder.ready
 
 
-@pytest.mark.remedy("base-system-failed")
-def test_base_system_is_built_after_apt_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """debootstrap and apt-get are replaced by programs with the same result, because no mirror is used here."""
-    lists, root = tmp_path / "lists", '"$4"'
-    put_program(tmp_path / "bin", "apt-get", f'[ "$1" = update ] && touch {lists}; true')
-    directories = "etc/systemd/system var/cache/apt var/lib/apt/lists var/log var/lib/dbus usr/lib"
-    put_program(
-        tmp_path / "bin",
-        "debootstrap",
-        f"[ -e {lists} ] || {{ echo 'E: Failed getting release file'; exit 1; }}\n"
-        f"cd {root} && mkdir -p {directories}",
-    )
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin")
-    base = BaseSystem(DebianRelease.BOOKWORM, tmp_path / "cache")
-    error = failure(base.build)
-    assert error.name == "base-system-failed"
-    assert "Failed getting release file" in error.message
-
-    run(*command("base-system-failed", "apt-get update"))
-    advice("base-system-failed", "Then add the machine again. The build starts from the beginning.")
-    base.build()
-
-    assert base.ready
-
-
-@pytest.mark.remedy("architecture-unsupported")
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_lab_supports_the_architectures_of_the_remedy(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert failure(machine_arch).name == "architecture-unsupported"
-
-    advice("architecture-unsupported", "Use a machine with")
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-
-    assert machine_arch() in {"amd64", "arm64"}
-
-
 @pytest.mark.remedy("tool-version-check-failed")
 def test_program_of_another_architecture_is_replaced(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
@@ -390,25 +280,3 @@ def test_program_of_another_architecture_is_replaced(tmp_path: Path) -> None:
     install("#!/bin/sh\necho 1.2.3\n")
 
     assert shelf.ready
-
-
-@pytest.mark.remedy("base-system-failed")
-def test_base_system_that_does_not_boot_reports_what_the_log_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server of the disk fails first; when that is corrected, the next message is QEMU's."""
-    [other] = [arch for arch in Architecture if not arch.is_native]  # which is always emulated
-    base = VirtualBase(DebianRelease.BOOKWORM, tmp_path / "cache", other)
-    base.directory.mkdir(parents=True)
-    base.log.parent.mkdir(parents=True)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin")
-    put_program(tmp_path / "bin", "nbdkit", "echo nbdkit: no such plugin; exit 1")
-    put_program(tmp_path / "bin", PROGRAMS[other], "echo qemu: cannot set up guest memory; exit 1")
-    error = failure(base.boot_once)
-    assert (error.name, error.hint) == ("base-system-failed", f"Read the log {base.log}, then retry.")
-    assert "it does not boot: nbdkit: no such plugin." in error.message
-
-    advice("base-system-failed", "If the base system does not boot, correct what the log reports.")
-    put_program(tmp_path / "bin", "nbdkit", f"touch {base.hardware.disk_socket}; sleep 60")
-
-    assert "qemu: cannot set up guest memory" in failure(base.boot_once).message
