@@ -1,7 +1,6 @@
 """Prints the figures of the tests in virtual machines as tables for docs/proof/virtual-machines.md.
 
-    .venv/bin/pytest tests/vm --power-cuts=30 --figures=FILE
-    .venv/bin/python -m bench.virtual_machines FILE
+The argument is the file that `.venv/bin/pytest tests/vm --power-cuts=30 --figures=FILE` writes.
 """
 
 from __future__ import annotations
