@@ -34,7 +34,7 @@ def test_lab_supports_the_architectures_of_the_remedy(monkeypatch: pytest.Monkey
     assert machine_arch() in {"amd64", "arm64"}
 
 
-@pytest.mark.remedy("cross-build-unsupported")
+@pytest.mark.remedy("program-not-found")
 def test_runc_is_built_for_arm64_after_its_compiler_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,10 +48,11 @@ def test_runc_is_built_for_arm64_after_its_compiler_is_installed(
     monkeypatch.setattr(cross_build, "C_LIBRARY", str(library))
 
     error = failure(GoBuilder(tmp_path).prepare, [runc], "arm64")
-    assert error.name == "cross-build-unsupported"
+    assert error.name == "program-not-found"
+    assert f"for building {runc.title} for arm64," in error.message
 
-    packages = command("cross-build-unsupported", "apt-get install")[3:]
-    assert error.hint == f"Run `apt-get install --no-install-recommends {' '.join(packages[:2])}`, then retry."
+    packages = command("program-not-found", "apt-get install")[3:]
+    assert error.hint == f"Run `apt-get install --no-install-recommends {' '.join(packages[:2])}`."
     put_program(tmp_path / "bin", "aarch64-linux-gnu-gcc", "")
     library.touch()
     GoBuilder(tmp_path).prepare([runc], "arm64")

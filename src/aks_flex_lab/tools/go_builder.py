@@ -39,17 +39,10 @@ class GoBuilder:
         """Checks the requirements of all builds before the first one starts."""
         needs = dict.fromkeys(need for tool in tools for need in requirements(tool, arch))
         names = [need.package for need in needs if not is_requirement_met(need)]
-        if names and arch != machine_arch():
-            titles, packages = ", ".join(tool.title for tool in tools if tool.recipe.cgo), ", ".join(names)
-            raise ToolError(
-                "cross-build-unsupported",
-                f"{titles} cannot be built for {arch}, because these packages are not installed: {packages}.",
-                f"Run `apt-get install --no-install-recommends {' '.join(names)}`, then retry.",
-            )
         if names:
-            raise missing_packages_error(
-                names, f"{' and '.join(names)}, for building {', '.join(t.title for t in tools)},"
-            )
+            built = ", ".join(tool.title for tool in tools if requirements(tool, arch))
+            built += "" if arch == machine_arch() else f" for {arch}"
+            raise missing_packages_error(names, f"{' and '.join(names)}, for building {built},")
         require_disk_megabytes(sum(tool.recipe.megabytes for tool in tools), [self.cache, *go_caches()])
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
