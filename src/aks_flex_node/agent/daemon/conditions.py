@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
 
 
-# A configuration was received, but is not even pending: it is invalid, or cannot be stored, as on a full disk.
-NOT_ACCEPTED_STATES = frozenset({ProviderState.BAD_CONFIGURATION, ProviderState.AGENT_FAILING})
 MAX_TEXT_LENGTH = 2000
 MAX_MASKED_LENGTH = 8192  # characters: masking takes time that grows with the square of the length
 
@@ -99,8 +97,8 @@ def _config_applied(report_input: ReportInput) -> dict[str, str]:
     if report_input.running_job is JobKind.UPDATE:
         what = f"configuration {pending}" if pending else "the new configuration"
         return _condition(name, False, "InProgress", f"Applying {what}.")
-    if not pending and report_input.state.provider_state in NOT_ACCEPTED_STATES:
-        return _condition(name, False, "NotAccepted", report_input.state.message)
+    if not pending and report_input.state.not_accepted:
+        return _condition(name, False, "NotAccepted", report_input.state.not_accepted)
     if not pending:
         return _condition(
             name, True, "Applied", f"Configuration {report_input.current_version or 'of the join'} is in effect."

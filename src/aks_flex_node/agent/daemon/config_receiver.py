@@ -15,7 +15,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -36,6 +36,7 @@ class ConfigReceiver:
     probe: Callable[[str], PollResult]  # polls with another configuration
     newest_version: str = ""  # from the source
     _invalid_reason: str = ""  # why that version is invalid
+    _storage_problem: str = ""  # why a newer version is not stored, for example because the disk is full
     _credentials_problem: str = ""  # why new credentials are not in use yet
     _pending_secret: str = field(default="", repr=False)  # a new secret that does not work yet
     _credentials_compared: bool = False  # with the source's
@@ -47,6 +48,11 @@ class ConfigReceiver:
         """Whether new credentials must be verified again soon, so that polls must not wait."""
         return bool(self._pending_secret)
 
+    @property
+    def not_accepted(self) -> str:
+        """Why the latest configuration is not even pending; empty if there is none such."""
+        return self._invalid_reason or self._storage_problem
+
     def close(self) -> None:
         """Stops writing the next configuration, because a new receiver may already have stored a newer one."""
         with self._write_lock:
@@ -57,8 +63,10 @@ class ConfigReceiver:
         answer = result
         if result.changed:
             result = self._accept(result)
-        elif result.is_ok and (self._pending_secret or not self._credentials_compared):
-            result = self._check_credentials(result)
+        elif result.is_ok:
+            self._storage_problem = ""
+            if self._pending_secret or not self._credentials_compared:
+                result = self._check_credentials(result)
         self._store_next(answer)
         reported = result
         if result.is_ok and self._invalid_reason:  # reported as invalid, but polled at the normal interval
@@ -91,11 +99,9 @@ class ConfigReceiver:
             self._current_config()
         ) and not self._is_reachable_with(news, text):
             return PollResult(ProviderState.CONNECTED)  # through the current endpoint; checked again at the next poll
-        self._write(text)
-        self.newest_version, self._invalid_reason = (
-            news.version,
-            "",
-        )  # only after it is stored, because a known version is not requested again
+        self._store(news.version, text)
+        # Only after it is stored, because a known version is not requested again.
+        self.newest_version, self._invalid_reason = news.version, ""
         return news
 
     def _refuse(self, news: PollResult, why: str, secret: str) -> None:
@@ -164,6 +170,14 @@ class ConfigReceiver:
             return result
         self._write(stored_config.compose_document(config, version, self._current_config(), secret))
         return replace(result, changed=True, version=version)
+
+    def _store(self, version: str, text: str) -> None:
+        try:
+            self._write(text)
+        except MachineError as error:
+            self._storage_problem = f"Configuration {version} could not be stored: {error.message}"
+            raise
+        self._storage_problem = ""
 
     def _write(self, text: str) -> None:
         with self._write_lock:

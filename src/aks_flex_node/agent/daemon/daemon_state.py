@@ -32,6 +32,7 @@ STORED_KEYS = {
     "last_drift": "drifted",
     "conflicts": "fights",
     "settled_node": "settledNode",
+    "not_accepted": "notAccepted",
 }
 
 
@@ -50,6 +51,7 @@ class DaemonState:
     conflicts: Conflicts = field(default_factory=Conflicts)
     unapplied: dict[str, str] = field(default_factory=dict)  # version, reason and message of the last update
     settled_node: str = ""  # UID of the Node that has the configuration in effect; another UID shows a deletion
+    not_accepted: str = ""  # why the latest configuration is not even pending, if it is not
 
     def is_equivalent(self, other: DaemonState) -> bool:
         """Returns whether the state need not be written again. To limit disk writes, `last_answer` is compared with

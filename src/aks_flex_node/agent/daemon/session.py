@@ -208,6 +208,8 @@ class Session:
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
             self._record_answer()
+        if self.connection:
+            self.state = replace(self.state, not_accepted=self.connection.receiver.not_accepted)
         self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True

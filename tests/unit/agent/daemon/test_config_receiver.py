@@ -334,8 +334,12 @@ def test_malformed_credentials_are_ignored(scene: Scene, told: object) -> None:
 
 
 class FullHost(FakeHost):
-    def apply(self, action: Action) -> None:  # noqa: ARG002
-        raise MachineError("disk-full", "The disk is full.")
+    full = True
+
+    def apply(self, action: Action) -> None:
+        if self.full:
+            raise MachineError("disk-full", "The disk is full.")
+        super().apply(action)
 
 
 def test_config_that_cannot_be_written_is_requested_again() -> None:
@@ -343,6 +347,27 @@ def test_config_that_cannot_be_written_is_requested_again() -> None:
     with pytest.raises(MachineError):
         scene.accepting.handle(news("2", settings()))
     assert scene.accepting.newest_version == "1"
+    assert scene.accepting.not_accepted == "Configuration 2 could not be stored: The disk is full."
+
+
+def test_config_is_accepted_when_the_disk_has_space_again() -> None:
+    host = FullHost()
+    scene = Scene(host)
+    with pytest.raises(MachineError):
+        scene.accepting.handle(news("2", settings()))
+    host.full = False
+    scene.accepting.handle(news("2", settings()))
+    assert (scene.accepting.newest_version, scene.accepting.not_accepted) == ("2", "")
+
+
+def test_withdrawn_config_that_could_not_be_stored_is_not_missed() -> None:
+    host = FullHost()
+    scene = Scene(host)
+    with pytest.raises(MachineError):
+        scene.accepting.handle(news("2", settings()))
+    host.full = False
+    scene.accepting.handle(PollResult(ProviderState.CONNECTED))
+    assert scene.accepting.not_accepted == ""
 
 
 def test_closed_config_receiver_writes_nothing(scene: Scene) -> None:

@@ -43,6 +43,7 @@ def test_keys_of_the_file_are_those_of_earlier_releases() -> None:
         "drift": ("a", "b"),
         "unapplied": {},
         "settledNode": "",
+        "notAccepted": "",
         "fights": FULL.conflicts.as_document(),
     }
 
