@@ -27,6 +27,7 @@ FILLER = "/filler"
 FILL_SCRIPT = f"""
 fallocate --length "$(df --output=avail --block-size=1 / | tail -1)" {FILLER}
 for size in 1M 4k 512; do dd if=/dev/zero bs=$size oflag=append conv=notrunc of={FILLER}; done
+sync
 """
 DAY = 24 * 3600
 TEN_YEARS = 3652 * DAY
@@ -54,12 +55,15 @@ def test_node_with_full_disk_changes_nothing_and_continues(lab: Lab, node: Manag
     machine, before = node.machine, node.applied()
     machine.run("sh", "-c", FILL_SCRIPT, check=False, timeout=600)
     try:
-        assert not machine.run("sh", "-c", "echo text >/root/file && sync /root/file", check=False).ok
+        assert is_full(machine)
         version = node.update(nodeConfig={"maxPods": 51})
         until_slow(lambda: "disk is full" in applied_message(node), "the full disk is reported")
         assert node.applied() == before
-        machine.power_cycle()  # the disk is still full when the machine boots
-        until_slow(lambda: active(machine), "the agent runs after a boot with a full disk")
+        machine.power_cycle()
+        assert is_full(machine)
+        seen = last_seen(node)
+        until_slow(lambda: last_seen(node) > seen, "the agent reports after a boot with a full disk")
+        until_slow(lambda: active(machine), "all services run after a boot with a full disk")
     finally:
         machine.run("sh", "-c", f"rm -f {FILLER} /root/file; sync")
     node.wait_until_applied(version)
@@ -94,7 +98,16 @@ def shifted_clock(machine: EdgeMachine, seconds: int) -> Iterator[None]:
 
 
 def active(machine: EdgeMachine) -> bool:
-    return machine.run("systemctl", "is-active", "aks-flex-node", "kubelet", "containerd", check=False).ok
+    services = ("aks-flex-node", "kubelet", "containerd")
+    return machine.run("systemctl", "is-active", *services, check=False).out.split() == ["active"] * len(services)
+
+
+def is_full(machine: EdgeMachine) -> bool:
+    return not machine.run("sh", "-c", "echo text >/root/file", check=False).ok
+
+
+def last_seen(node: ManagedLabNode) -> str:
+    return str(node.provider.get(node.name)["lastSeen"])
 
 
 def applied_message(node: ManagedLabNode) -> str:
