@@ -129,14 +129,15 @@ class VirtualHardware:
         filters = ["--filter=cache", "--filter=fua", "file", str(self.image), "cache=writeback", "fuamode=discard"]
         return ["nbdkit", "--foreground", f"--unix={self.disk_socket}", *filters]
 
-    def qemu(self) -> list[str]:
+    def qemu(self, *kernel_options: str) -> list[str]:
+        options = " ".join((KERNEL_OPTIONS, f"console={CONSOLES[self.arch]}", *kernel_options))
         return [
             PROGRAMS[self.arch],
             *("-machine", BOARDS[self.arch], "-smp", str(CPUS), "-m", str(MEMORY_MEGABYTES)),
             *processor(self.arch, self.accelerator),
             *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initrd)),
-            *("-append", f"{KERNEL_OPTIONS} console={CONSOLES[self.arch]}"),
+            *("-append", options),
             *("-qmp", f"unix:{self.monitor},server=on,wait=off"),
             *("-blockdev", f"nbd,node-name=disk,server.type=unix,server.path={self.disk_socket}"),
             *("-device", "virtio-blk-pci,drive=disk"),

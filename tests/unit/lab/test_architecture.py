@@ -63,7 +63,7 @@ def test_record_of_machine_is_read_as_it_was_saved(tmp_path: Path, arch: Archite
         ("aarch64", Architecture.AMD64, "trixie-x86_64"),
     ],
 )
-def test_agent_tree_is_named_after_an_architecture_that_the_host_does_not_have(
+def test_agent_tree_is_named_after_a_foreign_architecture(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, arch: Architecture | None, name: str
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: host)
