@@ -91,7 +91,18 @@ class Server(uvicorn.Server):
         """Shuts down without waiting for idle clients, which do not answer TLS's close_notify."""
         aborting = asyncio.create_task(self._abort_closing())
         await super().shutdown(sockets)
+        await self._end_requests()
         aborting.cancel()
+
+    async def _end_requests(self) -> None:
+        """Waits for the responses to cancelled requests, and ends connections whose clients do not read them."""
+        tasks = set(self.server_state.tasks)
+        if tasks:
+            _, unread = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            if unread:
+                await asyncio.wait(unread, timeout=DRAIN_SECONDS)
 
     async def _abort_closing(self) -> None:
         closed: set[object] = set()

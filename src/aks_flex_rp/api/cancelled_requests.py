@@ -7,6 +7,7 @@ which then reaches another replica.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
     Application: TypeAlias = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
+log = logging.getLogger("aks_flex_rp.requests")
 MESSAGE = "This replica of the service is stopping. Repeat the request."
+UNKNOWN_OUTCOME = "This replica of the service is stopping. The change may have been made. Repeat the request."
+READING_METHODS = {"GET", "HEAD"}
 
 
 def with_response_on_cancel(app: Application) -> Application:
@@ -31,15 +35,23 @@ def with_response_on_cancel(app: Application) -> Application:
 
         async def send_on(message: Message) -> None:
             nonlocal begun
-            begun = True
             await send(message)
+            begun = True
 
         try:
             await app(scope, receive, send_on)
         except asyncio.CancelledError:
             if begun:
                 raise
-            error = ArmError(503, "ServiceUnavailable", MESSAGE, headers={"Retry-After": "1", "Connection": "close"})
-            await http_messages.error_response(error)(scope, receive, send)
+            await http_messages.error_response(_error(scope["method"]))(scope, receive, send)
 
     return call
+
+
+def _error(method: str) -> ArmError:
+    request_id = http_messages.new_request_id()
+    # Without the path, which may contain the secret of a config URL.
+    log.warning("%s 503", method, extra={"request": request_id, "operation": "cancelled", "status": 503})
+    headers = {"Retry-After": "1", "Connection": "close", "x-ms-request-id": request_id}
+    message = MESSAGE if method in READING_METHODS else UNKNOWN_OUTCOME
+    return ArmError(503, "ServiceUnavailable", message, headers=headers)

@@ -83,6 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.pipeline:  # uvicorn reads on after every response, so that pipelined requests could fill the memory
+            self.flow.pause_reading()
         # The following data may already be the next request, pipelined before this response.
         unread_body = self._in_body and self.cycle.response_complete
         if unread_body and self._rest_timer is None and not self.transport.is_closing():
