@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.apt import download_command, host_mirror, mirrors_by_release
+from aks_flex_lab.apt import download_command, host_mirror
 from aks_flex_lab.processes import run
 from deb.archive_formats import ar_members
 from release.checkout import ReleaseError
@@ -62,13 +62,11 @@ class DebianArchive:
 
 def debian_archive(mirror: str = "", security: str = "") -> DebianArchive:
     """Returns these mirrors, or those that this host uses, if it runs Debian."""
-    sites = {} if mirror and security else mirrors_by_release()
-    found = mirror or host_mirror()
-    updates = security or next((site for name, site in sites.items() if name.endswith("-security")), "")
+    found, updates = mirror or host_mirror(), security or host_mirror("-security")
     if found and updates:
         return DebianArchive(found, updates)
-    missing = "--security-mirror" if found else "--mirror"
-    raise ReleaseError(f"The apt sources of this host have no such Debian mirror. Set {missing} URL.")
+    missing = [f"{option} URL" for option, url in (("--mirror", found), ("--security-mirror", updates)) if not url]
+    raise ReleaseError(f"The apt sources of this host have no such Debian mirror. Set {' and '.join(missing)}.")
 
 
 @dataclass(frozen=True)
@@ -148,10 +146,6 @@ def _apt_command(arch: str, cache: Path, archive: DebianArchive) -> tuple[str, .
         "APT::Architecture": arch,
         "APT::Architectures": arch,
         "APT::Sandbox::User": "",  # the files belong to the caller
-        "Acquire::AllowInsecureRepositories": "false",  # whatever this host allows
-        "Acquire::AllowWeakRepositories": "false",
-        "Acquire::AllowDowngradeToInsecureRepositories": "false",
-        "APT::Get::AllowUnauthenticated": "false",
         "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
     }

@@ -168,6 +168,8 @@ class Lab:
         self._record_host_state()
         require_kernel()
         foreign = [self._install_architecture(arch, progress) for arch in self._foreign_architectures()]
+        if not foreign:
+            self.services.serve_no_additional_tree()
         plane = self.control_plane
         with progress.step("network and certificates"):
             self.network.up()

@@ -30,23 +30,23 @@ def machines(lab: Lab) -> list[EdgeMachine]:
 
 
 @pytest.fixture(scope="session")
-def early_address(lab: Lab, machines: list[EdgeMachine]) -> str:
-    """Starts a pod on a node before the cluster has a network plugin; returns its address on the agent's bridge."""
+def early_container(lab: Lab, machines: list[EdgeMachine]) -> str:
+    """Starts a pod on a node before the cluster has a network plugin; returns the ID of its container."""
     first = machines[0]
     prepare(lab, first)
     flex(first, "agent")
     lab.cluster.apply(web_pod(EARLY_POD, first.name))
     lab.cluster.run("wait", "pod", EARLY_POD, "--for=condition=Ready", "--timeout=60s", timeout=90)
-    address = str(lab.cluster.get("pod", EARLY_POD)["status"]["podIP"])
-    assert address in bridge(first)
-    return address
+    status = lab.cluster.get("pod", EARLY_POD)["status"]
+    assert status["podIP"] in bridge(first)
+    return str(status["containerStatuses"][0]["containerID"])
 
 
 @pytest.fixture(scope="session")
 def nodes(
     lab: Lab,
     machines: list[EdgeMachine],
-    early_address: str,  # unused: the pod must start before the plugin
+    early_container: str,  # unused: the pod must start before the plugin
 ) -> list[EdgeMachine]:
     prepare_cluster(lab, machines, Lines(), IMAGES)
     return machines

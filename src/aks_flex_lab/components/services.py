@@ -72,6 +72,10 @@ class CloudServices:
             new.symlink_to(tree)
             new.rename(link)
 
+    def serve_no_additional_tree(self) -> None:
+        """Serves only the mirror's own tree. The other one may have older files than it."""
+        self.additional_tree_link().unlink(missing_ok=True)
+
     def registry(self) -> LabComponent:
         serving = CertificateAuthority(self.layout.pki).issue(
             "registry", "registry", names=(*dns.IMAGE_HOSTS, f"registry.{network.DOMAIN}", network.REGISTRY)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import HostError
+from aks_flex_lab.files import file_lock
 from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
+LOCK = Path("/run/aks-flex-lab-binfmt.lock")
 # The header of an ELF executable: 64 bits, little endian, and the number of the architecture.
 ELF_MACHINES = {Architecture.ARM64: 0xB7, Architecture.AMD64: 0x3E}
 ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00"
@@ -44,16 +46,18 @@ def registered_emulator(arch: Architecture) -> Iterator[None]:
             "These packages are not installed on this machine: qemu-user-static.",
             "Run `apt-get install --no-install-recommends qemu-user-static`, then retry.",
         )
-    mounted = not (BINFMT / "register").exists()
-    if mounted:
-        run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
-    entry = BINFMT / entry_name(arch)
-    try:
-        if not entry.exists():
-            (BINFMT / "register").write_text(registration_line(arch))
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            entry.write_text("-1")
+    # One block at a time uses the registration, and removes what an interrupted one left.
+    with file_lock(LOCK, "the emulators of this host", wait=True):
+        mounted = not (BINFMT / "register").exists()
         if mounted:
-            run("umount", "--", BINFMT)
+            run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
+        entry = BINFMT / entry_name(arch)
+        try:
+            if not entry.exists():
+                (BINFMT / "register").write_text(registration_line(arch))
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                entry.write_text("-1")
+            if mounted:
+                run("umount", "--", BINFMT)

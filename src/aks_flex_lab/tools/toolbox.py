@@ -90,7 +90,9 @@ class Toolbox:
 
     def debian_path(self, tool: DebianTool, command: str) -> Path:
         if self.is_foreign:
-            return cross_build.package_root(tool.package, self.arch, self.cache) / "bin" / command
+            root = cross_build.package_root(tool.package, self.arch, self.cache)
+            merged = root / "usr/bin" / command  # where newer packages have all programs
+            return merged if merged.exists() else root / "bin" / command
         found = debian_tools.locate(tool, command)
         if found is None:
             raise debian_tools.missing_packages_error([tool.package], tool.name)
