@@ -47,12 +47,11 @@ VIRTUALIZATION = "kvm"
 ACCELERATORS = {EMULATION: "tcg,thread=multi", VIRTUALIZATION: "kvm"}
 # Emulated AVX is slower than no AVX: SHA-256 of OpenSSL has 17 MB/s with it, and 40 MB/s without. Page tables of five
 # levels and the pointer authentication of arm64 are slow, too. SVM stays on: without it, QEMU does not tell the size
-# of addresses, and mounts fail. With the random numbers of the processor, QEMU 7.2 damages the flags register: the
-# kernel of Debian 13 failed in two of five boots, and in none without them.
-EMULATED_CPUS = {
-    Architecture.AMD64: "max,avx=off,avx2=off,la57=off,rdrand=off,rdseed=off",
-    Architecture.ARM64: "max,pauth-impdef=on",
-}
+# of addresses, and mounts fail.
+EMULATED_CPUS = {Architecture.AMD64: "max,avx=off,avx2=off,la57=off", Architecture.ARM64: "max,pauth-impdef=on"}
+# With mitigations of processor faults, which an emulated processor does not have, system calls are slow, and Debian
+# 13's kernel failed in a third of its boots with QEMU 7.2, with wrong bits in the flags register; without, in none of 6.
+EMULATION_OPTIONS = ("mitigations=off",)
 KVM_DEVICE = Path("/dev/kvm")
 KVM_SECONDS = 20
 KERNEL_RAN = "Kernel panic"  # the end of a boot without a disk
@@ -134,7 +133,8 @@ class VirtualHardware:
         return ["nbdkit", "--foreground", f"--unix={self.disk_socket}", *filters]
 
     def qemu(self, *kernel_options: str) -> list[str]:
-        options = " ".join((KERNEL_OPTIONS, f"console={CONSOLES[self.arch]}", *kernel_options))
+        emulation = EMULATION_OPTIONS if self.accelerator == EMULATION else ()
+        options = " ".join((KERNEL_OPTIONS, f"console={CONSOLES[self.arch]}", *emulation, *kernel_options))
         return [
             PROGRAMS[self.arch],
             *("-machine", BOARDS[self.arch], "-smp", str(CPUS), "-m", str(MEMORY_MEGABYTES)),

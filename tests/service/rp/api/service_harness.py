@@ -81,6 +81,7 @@ def running(settings: ServiceSettings, clusters: FakeClusters, recording: Record
         finally:
             loop.call_soon_threadsafe(server.handle_exit, signal.SIGTERM, None)
             thread.join(STARTED)
+            assert not thread.is_alive(), f"The service does not stop: {asyncio.all_tasks(loop)}"
             loop.close()
 
 
