@@ -50,7 +50,7 @@ ACCELERATORS = {EMULATION: "tcg,thread=multi", VIRTUALIZATION: "kvm"}
 # of addresses, and mounts fail.
 EMULATED_CPUS = {Architecture.AMD64: "max,avx=off,avx2=off,la57=off", Architecture.ARM64: "max,pauth-impdef=on"}
 # With mitigations of processor faults, which an emulated processor does not have, system calls are slow, and Debian
-# 13's kernel failed in a third of its boots with QEMU 7.2, with wrong bits in the flags register; without, in none of 6.
+# 13's kernel failed in a third of its boots with QEMU 7.2, with wrong bits in the flags register; without, in none.
 EMULATION_OPTIONS = ("mitigations=off",)
 KVM_DEVICE = Path("/dev/kvm")
 KVM_SECONDS = 20
