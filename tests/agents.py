@@ -33,7 +33,7 @@ def facts(machine: EdgeMachine, *words: str, check: bool = True) -> Any:
     return json.loads(flex(machine, *words, "--json", check=check).out)
 
 
-def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
+def web_pod(name: str, node: str, *, app: str = "web", **spec: Any) -> dict[str, Any]:
     """Returns the manifest of a web server pod bound to a node."""
     container: dict[str, Any] = {
         "name": "web",
@@ -44,7 +44,7 @@ def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": node},
             "terminationGracePeriodSeconds": 1,

@@ -35,7 +35,7 @@ def early_container(lab: Lab, machines: list[EdgeMachine]) -> str:
     first = machines[0]
     prepare(lab, first)
     flex(first, "agent")
-    lab.cluster.apply(web_pod(EARLY_POD, first.name))
+    lab.cluster.apply(web_pod(EARLY_POD, first.name, app=EARLY_POD))
     lab.cluster.run("wait", "pod", EARLY_POD, "--for=condition=Ready", "--timeout=60s", timeout=90)
     status = lab.cluster.get("pod", EARLY_POD)["status"]
     assert status["podIP"] in bridge(first)
