@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
 
 PAGE = "web-node-"  # each web server responds with the name of its pod
-SERVER = {
+SERVER: dict[str, Any] = {
     "image": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     "command": ["/agnhost", "netexec", "--http-port=80"],
 }
