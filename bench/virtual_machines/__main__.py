@@ -11,4 +11,6 @@ from pathlib import Path
 
 from bench.virtual_machines.report import render
 
+if len(sys.argv) != 2 or not Path(sys.argv[1]).is_file():
+    sys.exit("usage: python -m bench.virtual_machines FILE; `make test-vm` writes dist/virtual-machines.json")
 print(render(json.loads(Path(sys.argv[1]).read_text())), end="")

@@ -95,14 +95,18 @@ class Server(uvicorn.Server):
         aborting.cancel()
 
     async def _end_requests(self) -> None:
-        """Waits for the responses to cancelled requests, and ends connections whose clients do not read them."""
-        tasks = set(self.server_state.tasks)
-        if tasks:
-            _, unread = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
-            for connection in list(self.server_state.connections):
-                connection.transport.abort()
-            if unread:
-                await asyncio.wait(unread, timeout=DRAIN_SECONDS)
+        """Waits for the responses to cancelled requests, and ends connections whose clients do not read them.
+
+        The event loop cannot be closed while one of them has data to send.
+        """
+        await self._wait_for_requests()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await self._wait_for_requests()
+
+    async def _wait_for_requests(self) -> None:
+        if self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks), timeout=DRAIN_SECONDS)
 
     async def _abort_closing(self) -> None:
         closed: set[object] = set()

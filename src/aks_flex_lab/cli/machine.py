@@ -71,7 +71,7 @@ def add(
     if arch and not vm:
         raise UsageError(
             "arch-without-vm",
-            f"--arch {arch.value} needs --vm, because a container has the architecture of this host.",
+            f"--arch {arch.value} needs --vm, because it selects the architecture of a virtual machine.",
             "Run the command with `--vm`, or without `--arch`.",
         )
     lab = running_lab(ctx)
@@ -243,7 +243,7 @@ def diff(ctx: typer.Context, name: MachineArgument, json: JsonOption = False) ->
     shared = [difference for difference in found if difference.shared and machine.shares_kernel]
     own = [difference for difference in found if difference not in shared]
     if json:
-        console.print_json([difference.document for difference in found])
+        console.print_json([{**difference.document, "shared": difference in shared} for difference in found])
     else:
         _show(name, own, shared)
     sys.exit(1 if own else 0)

@@ -47,11 +47,12 @@ VIRTUALIZATION = "kvm"
 ACCELERATORS = {EMULATION: "tcg,thread=multi", VIRTUALIZATION: "kvm"}
 # Emulated AVX is slower than no AVX: SHA-256 of OpenSSL has 17 MB/s with it, and 40 MB/s without. Page tables of five
 # levels and the pointer authentication of arm64 are slow, too. SVM stays on: without it, QEMU does not tell the size
-# of addresses, and mounts fail.
-EMULATED_CPUS = {Architecture.AMD64: "max,avx=off,avx2=off,la57=off", Architecture.ARM64: "max,pauth-impdef=on"}
-# With mitigations of processor faults, which an emulated processor does not have, system calls are slow, and Debian
-# 13's kernel failed in a third of its boots with QEMU 7.2, with wrong bits in the flags register; without, in none.
-EMULATION_OPTIONS = ("mitigations=off",)
+# of addresses, and mounts fail. QEMU 7.2 sets wrong flags in cmpxchg16b, with which Debian 13's kernel allocates
+# memory: it failed in a third of its boots.
+EMULATED_CPUS = {
+    Architecture.AMD64: "max,avx=off,avx2=off,la57=off,cx16=off",
+    Architecture.ARM64: "max,pauth-impdef=on",
+}
 KVM_DEVICE = Path("/dev/kvm")
 KVM_SECONDS = 20
 KERNEL_RAN = "Kernel panic"  # the end of a boot without a disk
@@ -133,8 +134,7 @@ class VirtualHardware:
         return ["nbdkit", "--foreground", f"--unix={self.disk_socket}", *filters]
 
     def qemu(self, *kernel_options: str) -> list[str]:
-        emulation = EMULATION_OPTIONS if self.accelerator == EMULATION else ()
-        options = " ".join((KERNEL_OPTIONS, f"console={CONSOLES[self.arch]}", *emulation, *kernel_options))
+        options = " ".join((KERNEL_OPTIONS, f"console={CONSOLES[self.arch]}", *kernel_options))
         return [
             PROGRAMS[self.arch],
             *("-machine", BOARDS[self.arch], "-smp", str(CPUS), "-m", str(MEMORY_MEGABYTES)),
