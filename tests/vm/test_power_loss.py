@@ -49,7 +49,7 @@ class PowerLossRun:
         words = ("agent", "--config-url", self.node.provider.put(self.node.name, self.node.body()))
         for _ in range(cuts):
             self._cut_during("join", *words)
-        self._measure("join", lambda: flex(self.machine, *words))
+        self._measure("join", lambda: self._run_agent(*words))
         until_slow(lambda: self.lab.cluster.node_ready(self.node.name), "the node is Ready")
         until_slow(self.node.is_clean, "the node has its desired state after its join")
         self._count(cuts)
@@ -68,11 +68,20 @@ class PowerLossRun:
         words = ("unbootstrap", "--yes")
         for _ in range(cuts):
             self._cut_during("unbootstrap", *words)
-        self._measure("unbootstrap", lambda: flex(self.machine, *words))
+        self._measure("unbootstrap", lambda: self._run_agent(*words))
         self.machine.reboot()  # modules that the kernel loaded by itself stay until then
         self._count(cuts)
         self.node.delete()
         until_slow(lambda: self.node.node() is None, "the Node is deleted")
+
+    def _run_agent(self, *words: str) -> None:
+        """Runs the agent, again while its daemon, started by the boot, is changing the machine."""
+        until_slow(lambda: not self._is_locked_during(words), f"no other process of the agent delays {words[0]}")
+
+    def _is_locked_during(self, words: tuple[str, ...]) -> bool:
+        done = flex(self.machine, *words, check=False)
+        assert done.ok or "agent-locked" in done.err, f"{words[0]}: exit {done.code}\n{done.out}\n{done.err}"
+        return not done.ok
 
     def _cut_during(self, operation: str, *words: str) -> None:
         """Runs the agent and cuts the power meanwhile."""
