@@ -48,7 +48,7 @@ ACCELERATORS = {EMULATION: "tcg,thread=multi", VIRTUALIZATION: "kvm"}
 # Emulated AVX is slower than no AVX: SHA-256 of OpenSSL has 17 MB/s with it, and 40 MB/s without. Page tables of five
 # levels and the pointer authentication of arm64 are slow, too. SVM stays on: without it, QEMU does not tell the size
 # of addresses, and mounts fail. QEMU 7.2 sets wrong flags in cmpxchg16b, with which Debian 13's kernel allocates
-# memory: it failed in a third of its boots.
+# memory: it failed in a quarter of its boots.
 EMULATED_CPUS = {
     Architecture.AMD64: "max,avx=off,avx2=off,la57=off,cx16=off",
     Architecture.ARM64: "max,pauth-impdef=on",
