@@ -15,7 +15,7 @@ _RESOURCE_ID = re.compile(
     re.IGNORECASE,
 )
 
-# Shared system directories. `reset` would empty them, so the agent cannot use them.
+# Shared system directories. `unbootstrap` would empty them, so the agent cannot use them.
 SYSTEM_DIRECTORIES = frozenset(
     """
     / /bin /boot /dev /etc /home /lib /lib32 /lib64 /media /mnt /opt /proc /root /run /sbin /snap /srv /sys
@@ -216,7 +216,7 @@ def certificate(text: str) -> str | None:
 def directory(text: str) -> str | None:
     """Checks a directory that the agent creates, fills and removes."""
     if posixpath.normpath(text) in SYSTEM_DIRECTORIES or text.startswith("//"):
-        return "is a system directory, which `reset` would empty. Use a separate directory below it."
+        return "is a system directory, which `unbootstrap` would empty. Use a separate directory below it."
     return link_directory(text)
 
 

@@ -218,7 +218,7 @@ def _static_pods(context: PreflightContext) -> Iterator[CheckFinding]:
 def _existing_data(context: PreflightContext) -> Iterator[CheckFinding]:
     paths = context.config.paths
     directories = {
-        paths.containerd_dir: "images and containers of an earlier containerd, which `reset` will remove",
+        paths.containerd_dir: "images and containers of an earlier containerd, which `unbootstrap` will remove",
         paths.cni.lib_dir: "addresses that an earlier pod network assigned",
         "/var/lib/etcd": "the data of a control plane",
     }
@@ -231,14 +231,14 @@ def _existing_data(context: PreflightContext) -> Iterator[CheckFinding]:
 
 
 def _replaced(context: PreflightContext) -> Iterator[CheckFinding]:
-    """Reports files that the node will replace. They are backed up, and `reset` restores them."""
+    """Reports files that the node will replace. They are backed up, and `unbootstrap` restores them."""
     paths = [
         resource.path for spec in context.specs for resource in spec.resources if isinstance(resource, File | Symlink)
     ]
     found = [path for path in paths if _is_foreign(context, path)]
     if found:
         yield warning(
-            f"The node will replace {_shorten(found)}. `reset` restores the original files.",
+            f"The node will replace {_shorten(found)}. `unbootstrap` restores the original files.",
             "No action is needed, unless other software uses these files.",
         )
 

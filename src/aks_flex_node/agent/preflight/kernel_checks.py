@@ -113,7 +113,7 @@ def check_swap(context: PreflightContext) -> Iterator[CheckFinding]:
     used = swap_devices(context.text("/proc/swaps"))
     if used:
         yield warning(
-            f"Swap is enabled ({', '.join(used)}). The node will disable it, and `reset` enables it again.",
+            f"Swap is enabled ({', '.join(used)}). The node will disable it, and `unbootstrap` enables it again.",
             "No action is needed. To disable it manually, run `sudo swapoff -a` and remove it from /etc/fstab.",
         )
     else:
