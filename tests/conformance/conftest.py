@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from rp_image.image import ImageInputs, build_image, image_cache
+from rp_image.image_packages import debian_archive
 
 from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.tools.recipes import machine_arch
 from tests.agents import flex, prepare, web_pod
 from tests.conformance.images import TESTS
 from tests.conformance.suite import bridge, prepare_cluster
 from tests.harness import Lines
 
 if TYPE_CHECKING:
+    from aks_flex_lab.images.builder import OciImage
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
@@ -50,3 +54,10 @@ def nodes(
 ) -> list[EdgeMachine]:
     prepare_cluster(lab, machines, Lines(), IMAGES)
     return machines
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> OciImage:
+    """Builds the image of the provider."""
+    work = tmp_path_factory.mktemp("wheels")
+    return build_image(ImageInputs.fetch(machine_arch(), image_cache(), work, debian_archive())).image

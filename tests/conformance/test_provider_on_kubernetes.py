@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from rp_image.image import ImageInputs, build_image, image_cache
-from rp_image.image_packages import debian_archive
 
-from aks_flex_lab.tools.recipes import machine_arch
 from tests.polling_fleet import running_fleet
 from tests.provider_deployment import NodeNetwork, deployed_provider
 from tests.wait import until
@@ -30,12 +27,6 @@ if TYPE_CHECKING:
 
 OUTAGE_SECONDS = 5.0  # of PostgreSQL; requests wait twice as long
 REFUSED = "would violate the pod's disruption budget"
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> OciImage:
-    work = tmp_path_factory.mktemp("wheels")
-    return build_image(ImageInputs.fetch(machine_arch(), image_cache(), work, debian_archive())).image
 
 
 @dataclass

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 NAMES = ("wave-1", "wave-2", "wave-3")
 VERSIONS = {"kubernetes": "1.35.4"}
+ROLLOUT_SECONDS = 1200
 PLAN = {
     "waves": ["1", "100%"],
     "maxUnavailable": "1",
     "soakSeconds": 5,
-    "nodeTimeoutSeconds": 300,
-    "stageTimeoutSeconds": 600,
+    # Long enough for a busy machine: a node that fails says so before.
+    "nodeTimeoutSeconds": ROLLOUT_SECONDS,
+    "stageTimeoutSeconds": ROLLOUT_SECONDS,
 }
 BROKEN_CONTAINERD = "2.99.99"
 
@@ -50,7 +52,7 @@ class Fleet:
 
     def ends(self, name: str, state: str) -> dict[str, Any]:
         try:
-            until(lambda: bool(self.shown(name).get("endedAt")), f"the roll-out {name} ends", 300)
+            until(lambda: bool(self.shown(name).get("endedAt")), f"the roll-out {name} ends", ROLLOUT_SECONDS)
         except AssertionError as error:
             raise AssertionError(self.shown(name)) from error
         found = self.shown(name)
@@ -150,17 +152,17 @@ def test_bad_revision_touches_one_node_and_comes_back(fleet: Fleet, bad_containe
 def test_wave_succeeds_with_the_mirror_cut_when_it_starts(fleet: Fleet) -> None:
     newer = {"versions": {**VERSIONS, "kubernetes": "1.36.3"}}
     fleet.start("staged", newer, gates=[{"name": "cut", "approval": {}}], maxUnavailable="100%")
-    until(lambda: fleet.shown("staged")["state"] == "Gates", "the first wave is done")
+    until(lambda: fleet.shown("staged")["state"] == "Gates", "the first wave is done", ROLLOUT_SECONDS)
 
     def is_staged() -> bool:
         return all(node.status.get("stagedPoolRevision") for node in fleet.nodes[1:])
 
-    until(is_staged, "the nodes of the next wave have all they need")
+    until(is_staged, "the nodes of the next wave have all they need", ROLLOUT_SECONDS)
     fleet.lab.mirror.add("*", StatusFault(503))
     try:
         fleet.enrolments.ask("POST", "rollouts", "staged", "approve", body={})
         until(lambda: fleet.shown("staged")["wave"] == 2, "the second wave begins")
-        until(lambda: fleet.shown("staged")["state"] == "Gates", "the second wave is done")
+        until(lambda: fleet.shown("staged")["state"] == "Gates", "the second wave is done", ROLLOUT_SECONDS)
     finally:
         fleet.lab.mirror.reset()
     fleet.enrolments.ask("POST", "rollouts", "staged", "approve", body={})
