@@ -15,6 +15,8 @@ from aks_flex_lab.components.resource_provider import CLUSTER_ID, resolv_conf
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.processes import run
 from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER
+from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.node_key_client import HeldKey
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,9 +77,9 @@ class Provider:
         return self.ask("DELETE", f"{self.node(name)}?{VERSION}")
 
     def fetch(self, url: str) -> Answer:
-        """Requests a config URL without credentials."""
+        """Requests a config URL as a machine with a new key does."""
         path = url.partition("#")[0].removeprefix(f"https://{network.PROVIDER_NAME}")
-        return self.ask("GET", path, headers={"Authorization": ""})
+        return self.ask("GET", path, headers={"Authorization": "", KEY_HEADER: HeldKey().url_proof(url)})
 
     def audit(self, name: str = "") -> list[dict[str, Any]]:
         """Returns the audit events of a node or of the cluster, oldest first."""

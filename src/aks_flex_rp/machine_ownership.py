@@ -1,8 +1,8 @@
 """Which machine a node lives on: its owner, the machine that is joining, and another machine that claims the node.
 
-The agent sends the identity of its machine with every request, and the cluster reports it in the Node. A second
-machine is refused while the owner is alive, unless the operator moves the node (`--replace`). Pure: every transition
-returns the next state.
+The node key says which machine is the node. It cannot say that two machines have it, as after a copy of a disk, or
+that an operator has moved the node (`--replace`). So the agent sends the identity of its machine with every request,
+and the cluster reports it in the Node. Pure: every transition returns the next state.
 """
 
 from __future__ import annotations
@@ -33,24 +33,12 @@ class Claim(TextEnum):
     CONFLICT = "conflict"  # the node lives on another machine
 
 
-class FetchClient(TextEnum):
-    """Who fetches the configuration of a join attempt, compared with the first client that did."""
-
-    FIRST = "first"
-    SAME = "same"
-    OTHER = "other"
-    UNKNOWN = "unknown"  # from the same address, and one of the two has not sent its machine
-    NEW_KEY = "newKey"  # with the ID of the same machine, and a key that the first client did not have
-
-
 @dataclass(frozen=True)
 class SecondFetch:
-    """A fetch with a config URL that another client may have used before."""
+    """A refused fetch with a config URL that is bound to another client."""
 
     client: str
     at: float
-    refused: bool
-    same_machine: bool = False  # it sent the ID of the first machine, and a key that the first client did not have
 
 
 @dataclass(frozen=True)
@@ -101,9 +89,8 @@ class MachineOwnership:
     replacing_until: float = 0.0  # until then, the current attempt may move the node to another machine
     replaced: tuple[str, ...] = ()  # IDs of machines that were replaced
     conflicting: ConflictingMachine | None = None
-    fetch_machine: str = ""  # ID of the machine that fetched the configuration first; empty if it did not send it
-    fetch_address: str = ""  # from which the configuration was fetched first; empty if it was not
-    fetch_key: str = ""  # thumbprint of the key to which the config URL is bound; empty if it is to none
+    fetch_key: str = ""  # thumbprint of the key that fetched the configuration first, to which the URL is bound
+    fetch_machine: str = ""  # ID of its machine; empty if it did not send it
     second_fetch: SecondFetch | None = None
 
     @classmethod
@@ -116,10 +103,9 @@ class MachineOwnership:
             float(document.get("replacingUntil", 0.0)),
             tuple(document.get("replaced", ())),
             ConflictingMachine.from_document(conflicting) if conflicting else None,
-            str(document.get("fetchMachine", "")),
-            str(document.get("fetchAddress", "")),
             str(document.get("fetchKey", "")),
-            _second_fetch(second) if second else None,
+            str(document.get("fetchMachine", "")),
+            SecondFetch(str(second["client"]), float(second["at"])) if second else None,
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -130,9 +116,8 @@ class MachineOwnership:
             "replacingUntil": self.replacing_until,
             "replaced": list(self.replaced),
             "conflicting": self.conflicting.to_document() if self.conflicting else None,
-            "fetchMachine": self.fetch_machine,
-            "fetchAddress": self.fetch_address,
             "fetchKey": self.fetch_key,
+            "fetchMachine": self.fetch_machine,
             "secondFetch": asdict(self.second_fetch) if self.second_fetch else None,
         }
         return {key: value for key, value in named.items() if value} or None
@@ -159,35 +144,10 @@ class MachineOwnership:
             return Claim.REPLACED
         return Claim.FREE if self.is_replacing(now) else Claim.CONFLICT
 
-    def fetch_conflict(
-        self, machine: MachineIdentity | None, now: float, *, owner_alive: bool, joining: bool
-    ) -> KnownMachine | None:
-        """Returns the machine because of which this one may not fetch the configuration, or None if it may.
-
-        A client that does not send its machine counts as another one.
-        """
-        id_, other = machine.id if machine else "", self.candidate
-        if self.owner and self.owner.id == id_:
-            return None
-        if joining and other and other.id != id_ and now - other.since < ALIVE_SECONDS:
-            return other
-        return self.owner if owner_alive and not self.is_replacing(now) else None
-
-    def fetch_client(self, machine: MachineIdentity | None, address: str, key: str = "") -> FetchClient:
-        """Compares a client that fetches the configuration with the first one of the attempt. One that does not send
-        its machine is another than a first one that did, because many clients may have the same address. One with
-        another key, or without any, is another client in any case.
-        """
-        if self.fetch_key:
-            moved = bool(self.fetch_machine and machine and machine.id != self.fetch_machine)  # a copy of the disk
-            return FetchClient.SAME if key == self.fetch_key and not moved else FetchClient.OTHER
-        if not self.fetch_address and not self.fetch_machine:
-            return FetchClient.FIRST
-        if self.fetch_machine:
-            if not machine or machine.id != self.fetch_machine:
-                return FetchClient.OTHER
-            return FetchClient.NEW_KEY if key else FetchClient.SAME
-        return FetchClient.UNKNOWN if address == self.fetch_address else FetchClient.OTHER
+    def was_fetched_by(self, key: str, machine: MachineIdentity | None) -> bool:
+        """Returns whether this client fetched the configuration first. The same key on another machine is a copy."""
+        is_copy = bool(self.fetch_machine and machine and machine.id != self.fetch_machine)
+        return key == self.fetch_key and not is_copy
 
     def is_replacing(self, now: float) -> bool:
         """Returns whether an operator allows another machine to become the node now."""
@@ -211,29 +171,26 @@ class MachineOwnership:
         return replace(self._unfetched(), candidate=None, replacing_until=0.0)
 
     def _unfetched(self) -> MachineOwnership:
-        return replace(self, fetch_machine="", fetch_address="", fetch_key="", second_fetch=None)
+        return replace(self, fetch_key="", fetch_machine="", second_fetch=None)
 
-    def first_fetched(self, machine: MachineIdentity | None, address: str, key: str = "") -> MachineOwnership:
+    def fetched(self, key: str, machine: MachineIdentity | None, now: float) -> MachineOwnership:
         """Binds the config URL of the attempt to its first client."""
-        return replace(self, fetch_machine=machine.id if machine else "", fetch_address=address, fetch_key=key)
+        bound = replace(self, fetch_key=key, fetch_machine=machine.id if machine else self.fetch_machine)
+        if machine is None:
+            return bound
+        if self.owner and self.owner.id == machine.id:
+            return replace(bound, owner=KnownMachine(machine, self.owner.since), candidate=None, replacing_until=0.0)
+        since = self.candidate.since if self.candidate and self.candidate.id == machine.id else now
+        return replace(bound, candidate=KnownMachine(machine, since))
 
-    def fetched_again(
-        self, client: str, now: float, *, refused: bool, same_machine: bool = False
-    ) -> MachineOwnership:
+    def fetch_refused(self, client: str, now: float) -> MachineOwnership:
         """Records a second client, at most once in SECOND_FETCH_SECONDS."""
-        known = self.second_fetch
-        if known and now - known.at < SECOND_FETCH_SECONDS and known.refused >= refused:
+        if self.second_fetch and now - self.second_fetch.at < SECOND_FETCH_SECONDS:
             return self
-        return replace(self, second_fetch=SecondFetch(client, now, refused, same_machine))
+        return replace(self, second_fetch=SecondFetch(client, now))
 
     def left(self) -> MachineOwnership:
-        return MachineOwnership(None, self.candidate, self.replacing_until, self.replaced)
-
-    def fetched(self, machine: MachineIdentity, now: float) -> MachineOwnership:
-        if self.owner and self.owner.id == machine.id:
-            return replace(self, owner=KnownMachine(machine, self.owner.since), candidate=None, replacing_until=0.0)
-        since = self.candidate.since if self.candidate and self.candidate.id == machine.id else now
-        return replace(self, candidate=KnownMachine(machine, since))
+        return replace(self, owner=None, conflicting=None)
 
     def promoted(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Makes the machine the owner, and the earlier owner a replaced one if the node was moved on purpose."""
@@ -243,7 +200,7 @@ class MachineOwnership:
         ids = [each for each in (*self.replaced, *earlier) if each != machine.id]
         owner = KnownMachine(_merged(machine, known.identity if known else None), known.since if known else now)
         kept = tuple(dict.fromkeys(ids))[-MAX_REPLACED:]
-        return MachineOwnership(owner, None, 0.0, kept, second_fetch=self.second_fetch)
+        return replace(self, owner=owner, candidate=None, replacing_until=0.0, replaced=kept, conflicting=None)
 
     def owner_heard(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records the current address and name of the owner, and ends an old conflict."""
@@ -293,11 +250,6 @@ class MachineOwnership:
         if now - conflicting.last > CONFLICT_SECONDS:
             return replace(self, conflicting=None)
         return replace(self, conflicting=replace(conflicting, alternations=conflicting.alternations + 1))
-
-
-def _second_fetch(document: Mapping[str, Any]) -> SecondFetch:
-    flags = (bool(document.get(name, False)) for name in ("refused", "same_machine"))
-    return SecondFetch(str(document["client"]), float(document["at"]), *flags)
 
 
 def _merged(machine: MachineIdentity, known: MachineIdentity | None) -> MachineIdentity:

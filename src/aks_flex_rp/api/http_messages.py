@@ -76,11 +76,17 @@ async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
 
 
 def proved_key(proof: str, secret: str, target: str = KEY_HEADER) -> str:
-    """Returns the thumbprint of the key of a client, or an empty string if it sends no proof. Raises ArmError if it
-    has not proved that it has the key, for the URL with this secret.
+    """Returns the thumbprint of the key of a client. Raises ArmError if it has not proved that it has a key, for the
+    URL with this secret.
     """
+    if not proof:
+        message = (
+            f"The request has no proof of the machine's node key ({target}). Run the command of `aks-flex-rp node "
+            "join-command` on the machine: its agent makes the key and sends the proof."
+        )
+        raise errors.ArmError(400, "NodeKeyRequired", message, target)
     try:
-        return verify_proof(proof, url_audience(secret)) if proof else ""
+        return verify_proof(proof, url_audience(secret))
     except InvalidNodeKey as error:
         code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
         what = "The header" if target == KEY_HEADER else "The property"

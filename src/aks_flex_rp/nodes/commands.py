@@ -66,7 +66,6 @@ class EnrollingClient:
 
     thumbprint: str
     machine: MachineIdentity | None
-    address: str
     # The generation of the keys when the node was released; None if this is the node's key.
     replaces: str | None = None
 
@@ -82,8 +81,7 @@ class EnrollingClient:
             raise not_released(node.name)
 
     def bind(self, join: JoinState, now: float) -> JoinState:
-        machines = join.machines.first_fetched(self.machine, self.address, self.thumbprint)
-        machines = machines.fetched(self.machine, now) if self.machine else machines
+        machines = join.machines.fetched(self.thumbprint, self.machine, now)
         keys = replace(join.keys.bound(self.thumbprint, now), enrolled=True)
         if self.replaces is not None:  # the release was the consent of an operator: the earlier key ends here
             keys = keys.used(self.thumbprint, now)

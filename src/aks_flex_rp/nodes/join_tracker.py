@@ -13,7 +13,7 @@ from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
-from aks_flex_rp.nodes.machine_claims import FetchingClient, MachineClaims, UrlBearer
+from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
@@ -21,13 +21,13 @@ from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Confl
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
     from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
     from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.nodes.machine_claims import FetchingClient
     from aks_flex_rp.store.model import Document, Node
 
 AT_ONCE = 500  # nodes per read from the store
@@ -116,26 +116,22 @@ class JoinTracker:
         if self.cleanup:
             await self.cleanup.after_removal(cluster, node)
 
-    async def on_config_fetched(
-        self,
-        bundle: FetchedBundle,
-        source: str,
-        request: str,
-        machine: MachineIdentity | None = None,
-        thumbprint: str = "",
-    ) -> bool:
-        """Records the fetch. Returns whether the key of the client is the node's.
+    async def on_config_fetched(self, bundle: FetchedBundle, client: FetchingClient) -> None:
+        """Binds the key of the client, and records the fetch.
 
         Raises ArmError if another client used the URL, or the node lives on another machine.
         """
-        cluster, node = bundle.cluster, bundle.node
-        client = FetchingClient(machine, thumbprint, UrlBearer(source, request))
-        is_bound = await self.claims.on_fetch(bundle, client)
-        fetch = JoinState.config_fetched
+        await self.claims.on_fetch(bundle, client)
+        source, request = client.origin.source, client.origin.request
         await self._change(
-            cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
+            bundle.cluster,
+            bundle.node,
+            JoinState.config_fetched,
+            AuditAction.CONFIG_URL_FETCHED,
+            always=True,
+            source=source,
+            request=request,
         )
-        return is_bound
 
     async def on_join_failed(
         self, cluster: str, node: str, why: str, source: str, request: str, thumbprint: str | None = None

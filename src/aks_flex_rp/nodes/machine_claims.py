@@ -1,16 +1,15 @@
 """Checks that a request comes from the machine that a node lives on, and records that a node moves to another one.
 
-A second machine gets 409 while the owner is alive: at the fetch of the configuration, and at polls and reports. Only
-an operator can move a living node, with `replaceMachine` (`--replace`). The first fetch binds a config URL to the key
-of its client in the same write.
+The first fetch binds a config URL to the key of its client in the same write. A second machine gets 409 while the
+owner is alive: at the fetch of the configuration, and at polls and reports. Only an operator can move a living node,
+with `replaceMachine` (`--replace`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, ON_ANOTHER_MACHINE
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
@@ -18,7 +17,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
+from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import machine_refusals
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
-    from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
@@ -61,17 +59,12 @@ class FetchingClient:
     """The client that fetches a config URL."""
 
     machine: MachineIdentity | None
-    thumbprint: str  # of its key; empty if it has not proved that it has one
+    thumbprint: str  # of the key that it has proved to have
     origin: UrlBearer
 
     def __str__(self) -> str:
         shown = str(self.machine) if self.machine else "a client that did not send its machine"
-        return f"{shown} with the key {short(self.thumbprint)}" if self.thumbprint else shown
-
-    @property
-    def refusal_code(self) -> str:
-        """An agent of an earlier release, which sends no key, shows the message of this code only."""
-        return CONFIG_URL_TAKEN if self.thumbprint else ON_ANOTHER_MACHINE
+        return f"{shown} with the key {short(self.thumbprint)}"
 
 
 @dataclass(frozen=True)
@@ -102,105 +95,63 @@ class MachineClaims:
             return True  # what cannot be read does not count as gone
         return found is not None and found.ready and found.machine.id == owner.id
 
-    async def _is_on_another_machine(self, node: Node, machine: MachineIdentity) -> bool:
-        """Returns whether the Node of a joined node without a known owner lives on another machine."""
-        if node.join.machines.owner or not node.join.is_joined:
-            return False
-        try:
-            found = await self.context.clusters.node_machine(node.cluster, node.key)
-        except FlexError:
-            return False
-        return found is not None and found.ready and found.machine.id != machine.id
-
-    async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> bool:
-        """Binds the config URL to the first client that uses it. Returns whether the key of the client is the node's.
+    async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> None:
+        """Binds the config URL and the node to the key of the first client that uses the URL.
 
         Raises ArmError for another client, for a URL of an earlier attempt, and if the node lives on another machine.
         """
 
-        async def write(node: Node | None) -> bool:
-            return node is not None and await self._fetch(node, client, bundle.expires)
+        async def write(node: Node | None) -> None:
+            if node:
+                await self._fetch(node, client, bundle.expires)
 
-        return await retry_on_conflict(
+        await retry_on_conflict(
             lambda: self.context.store.node(bundle.cluster, bundle.node), write, lambda: node_busy(bundle.node)
         )
 
-    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> bool:
-        relation = await self._admit(node, client, url_expires)
-        machine, origin, thumbprint = client.machine, client.origin, client.thumbprint
-        machines, keys, now = node.join.machines, node.join.keys, self.context.now()
-        events: list[AuditEvent] = []
-        if relation in {FetchClient.UNKNOWN, FetchClient.NEW_KEY}:
-            machines, events = self._second_fetch(node, client, refused=False, same=relation is FetchClient.NEW_KEY)
-            thumbprint = ""  # it may be a thief's: only the first client binds its key
-        if relation is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
-            machines = machines.first_fetched(machine, origin.source, thumbprint)
-        if thumbprint and not keys.is_valid(thumbprint):
-            detail = {"key": thumbprint, "machine": _document(machine) if machine else {}, "before": keys.current}
-            events = [*events, origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
-        keys = keys.bound(thumbprint, now) if thumbprint else keys
-        await self._put_fetch(node, machines.fetched(machine, now) if machine else machines, keys, events)
-        return bool(thumbprint)
+    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> None:
+        await self._admit(node, client, url_expires)
+        keys, thumbprint, now = node.join.keys, client.thumbprint, self.context.now()
+        events = []
+        if not keys.is_valid(thumbprint):
+            detail = {"key": thumbprint, "machine": _document(client.machine), "before": keys.current}
+            events = [client.origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
+        machines = node.join.machines.fetched(thumbprint, client.machine, now)
+        join = node.join.with_machines(machines).with_keys(keys.bound(thumbprint, now))
+        if join != node.join:
+            await self.context.store.put_node(replace(node, join=join), node.etag, events)
 
-    async def _admit(self, node: Node, client: FetchingClient, url_expires: float) -> FetchClient:
-        """Returns what a client is to the first one of the join attempt. Raises ArmError to refuse it."""
+    async def _admit(self, node: Node, client: FetchingClient, url_expires: float) -> None:
+        """Raises ArmError unless the client may be the node, and records it."""
         machine, thumbprint = client.machine, client.thumbprint
         machines, keys, now = node.join.machines, node.join.keys, self.context.now()
         if keys.use_of(thumbprint) is KeyUse.REVOKED:
             await self._record(node, client, key=thumbprint)
             raise machine_refusals.revoked_at_fetch(node.name)
-        by_key = not node.identity or keys.is_revoked  # the identity of a machine that was cut off is refused
-        if not thumbprint and node.is_monitored and by_key:
-            raise machine_refusals.key_needed(node.name, revoked=bool(node.identity))
-        relation = await self._relation(node, client)
-        is_current = node.join.has_valid_url(now) and node.join.url_expires == url_expires
-        if relation is not FetchClient.SAME and not is_current:
-            raise errors.config_url_not_found()  # it was revoked or replaced since the bundle was read
-        alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
-        if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
-            await self._record(node, client, owner=str(other.identity))
-            raise machine_refusals.conflict(node.name, machine, other)
-        is_known = not keys.current or thumbprint in {keys.current, keys.next}
-        if alive and not is_known and not machines.is_replacing(now):
+        if not (keys.is_valid(thumbprint) and machines.was_fetched_by(thumbprint, machine)):
+            if not node.join.has_valid_url(now) or node.join.url_expires != url_expires:
+                raise errors.config_url_not_found()  # it was revoked or replaced since the bundle was read
+            if machines.fetch_key:
+                await self._refuse_second_client(node, client)
+        owner = None if machines.is_replacing(now) else await self.living_owner(node)
+        if owner and (machine is None or machine.id != owner.id):
+            await self._record(node, client, owner=str(owner.identity))
+            raise machine_refusals.on_another_machine(node.name, owner)
+        if owner and keys.current and not keys.is_valid(thumbprint):
             await self._record(node, client, key=thumbprint, owner=keys.current)
-            raise machine_refusals.other_key(node.name, client.refusal_code)
-        return relation
+            raise machine_refusals.other_key(node.name)
 
-    async def _relation(self, node: Node, client: FetchingClient) -> FetchClient:
-        """Compares the client with the first one. Raises ArmError for another one, and records it."""
-        machines = node.join.machines
-        relation = machines.fetch_client(client.machine, client.origin.source, client.thumbprint)
-        if relation is FetchClient.NEW_KEY and node.join.keys.is_valid(client.thumbprint):
-            return FetchClient.SAME
-        is_late = relation is FetchClient.NEW_KEY and node.join.is_joined
-        if relation is not FetchClient.OTHER and not is_late:
-            return relation
-        refused, events = self._second_fetch(node, client, refused=True)
-        await self._put_fetch(node, refused, node.join.keys, events)
-        if is_late:
-            raise machine_refusals.first_without_key(node.name)
-        raise machine_refusals.already_used(node.name, machines.candidate, client.refusal_code)
-
-    async def _put_fetch(
-        self, node: Node, machines: MachineOwnership, keys: NodeKeys, events: list[AuditEvent]
-    ) -> None:
-        join = node.join.with_machines(machines).with_keys(keys)
-        if join != node.join:
-            await self.context.store.put_node(replace(node, join=join), node.etag, events)
-
-    def _second_fetch(
-        self, node: Node, client: FetchingClient, *, refused: bool, same: bool = False
-    ) -> tuple[MachineOwnership, list[AuditEvent]]:
-        """Returns the record of a second client of a config URL, for the audit log and the condition of the node."""
-        machine, origin = client.machine, client.origin
+    async def _refuse_second_client(self, node: Node, client: FetchingClient) -> NoReturn:
+        """Records a second client of a config URL, for the audit log and the condition of the node."""
         now, before = self.context.now(), node.join.machines
-        after = before.fetched_again(f"{client}, from {origin.source}", now, refused=refused, same_machine=same)
-        if after == before:
-            return before, []
-        first = {"machine": before.fetch_machine, "address": before.fetch_address, "key": before.fetch_key}
-        detail = {"machine": _document(machine) if machine else {}, "key": client.thumbprint, "first": first}
-        event = origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
-        return after, [replace(event, outcome=AuditOutcome.DENIED) if refused else event]
+        after = before.fetch_refused(f"{client}, from {client.origin.source}", now)
+        if after != before:
+            first = {"machine": before.fetch_machine, "key": before.fetch_key}
+            detail = {"machine": _document(client.machine), "key": client.thumbprint, "first": first}
+            event = client.origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
+            refused = replace(node, join=node.join.with_machines(after))
+            await self.context.store.put_node(refused, node.etag, [replace(event, outcome=AuditOutcome.DENIED)])
+        raise machine_refusals.already_used(node.name, before.candidate)
 
     async def on_key_used(self, cluster: str, key: str, thumbprint: str) -> None:
         """Makes the next key of a node its current one, at its first use."""
@@ -224,8 +175,6 @@ class MachineClaims:
             claim = machines.claim(machine, now)
             if claim is Claim.CONFLICT and found.join.has_valid_url(now) and not await self.living_owner(found):
                 claim = Claim.FREE  # an operator has created a join command, and the earlier machine is gone
-            if claim is Claim.FREE and await self._is_on_another_machine(found, machine):
-                claim = Claim.CONFLICT
             match claim:
                 case Claim.OWNER:
                     return await self._put(found, machines.owner_heard(machine, now))
@@ -292,9 +241,9 @@ class MachineClaims:
 
     async def _record(self, node: Node, client: FetchingClient, **detail: object) -> None:
         """Records a refused fetch, and counts those that follow from the same address."""
-        shown = _document(client.machine) if client.machine else {}
+        machine = _document(client.machine)
         event = client.origin.event(
-            self.context.now(), AuditAction.MACHINE_REFUSED, _resource(node), machine=shown, **detail
+            self.context.now(), AuditAction.MACHINE_REFUSED, _resource(node), machine=machine, **detail
         )
         await self.refusals.record(self.context.store, replace(event, outcome=AuditOutcome.DENIED))
 
@@ -334,11 +283,13 @@ def _event(
     machine: MachineIdentity,
     known: MachineOwnership,
 ) -> AuditEvent:
-    owner = _document(known.owner.identity) if known.owner else {}
+    owner = _document(known.owner.identity if known.owner else None)
     return origin.event(now, what, _resource(node), machine=_document(machine), before=owner)
 
 
-def _document(machine: MachineIdentity) -> dict[str, Any]:
+def _document(machine: MachineIdentity | None) -> dict[str, Any]:
+    if machine is None:
+        return {}
     named = {"id": machine.id, "hostName": machine.host_name, "address": machine.address, "os": machine.os}
     return {key: value for key, value in named.items() if value}
 

@@ -45,7 +45,6 @@ class MachineProvisioner:
         client = EnrollingClient(
             machine_request.thumbprint,
             machine_request.machine,
-            machine_request.source,
             machine.released_key if replacing else None,
         )
         node = await store.node(machine.cluster, machine.node)

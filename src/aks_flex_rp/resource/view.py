@@ -126,26 +126,17 @@ def _untested(node: Node) -> list[dict[str, Any]]:
 
 
 def _reused_url(node: Node) -> list[dict[str, Any]]:
-    """Returns a condition for a node whose config URL a second client used."""
+    """Returns a condition for a node whose config URL a second client tried to use."""
     second = node.join.machines.second_fetch
     if second is None:
         return []
-    reason, done = "SameAddress", "It has the configuration, because the address is the same"
-    if second.refused:
-        reason, done = "SecondClient", "It was refused"
-    elif second.same_machine:
-        reason = "KeyNotBound"
-        done = (
-            "It has the configuration, because it sent the ID of the first machine, but its key was not bound, "
-            "because the first client had none. If the agent of the machine was updated in between, nothing is wrong"
-        )
     return [
         {
             "type": "ConfigUrlReused",
             "status": "True",
-            "reason": reason,
-            "message": f"The config URL was also used by {second.client}. {done}. If you do not know this client, "
-            "create a new join command, which revokes the URL and its token.",
+            "reason": "SecondClient",
+            "message": f"The config URL was also used by {second.client}. It was refused. If you do not know this "
+            "client, create a new join command, which revokes the URL and its token.",
             "lastTransitionTime": format_utc(second.at),
         }
     ]

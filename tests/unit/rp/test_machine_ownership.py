@@ -11,7 +11,6 @@ from aks_flex_rp.machine_ownership import (
     CONFLICT_SECONDS,
     SECOND_FETCH_SECONDS,
     Claim,
-    FetchClient,
     MachineOwnership,
     SecondFetch,
 )
@@ -30,49 +29,19 @@ MOVED = OWNED.begin_attempt(replacing_until=NOW + 60).promoted(TWO, NOW + 1)
         (OWNED, ONE, Claim.OWNER),
         (OWNED, TWO, Claim.CONFLICT),
         (OWNED.begin_attempt(replacing_until=NOW - 1), TWO, Claim.CONFLICT),
-        (OWNED.begin_attempt(replacing_until=NOW + 60).fetched(ONE, NOW), TWO, Claim.CONFLICT),
+        (OWNED.begin_attempt(replacing_until=NOW + 60).fetched("key-1", ONE, NOW), TWO, Claim.CONFLICT),
         (OWNED.begin_attempt(replacing_until=NOW + 60), TWO, Claim.FREE),
-        (OWNED.begin_attempt(replacing_until=NOW + 60).fetched(TWO, NOW), TWO, Claim.FREE),
+        (OWNED.begin_attempt(replacing_until=NOW + 60).fetched("key-2", TWO, NOW), TWO, Claim.FREE),
         (MOVED, ONE, Claim.REPLACED),
         (MOVED, TWO, Claim.OWNER),
-        (MOVED.begin_attempt(replacing_until=NOW + 60).fetched(ONE, NOW), ONE, Claim.FREE),
+        (MOVED.begin_attempt(replacing_until=NOW + 60).fetched("key-1", ONE, NOW), ONE, Claim.FREE),
         (MOVED.left(), ONE, Claim.REPLACED),
-        (MOVED.left().begin_attempt(replacing_until=0.0).fetched(ONE, NOW), ONE, Claim.FREE),
+        (MOVED.left().begin_attempt(replacing_until=0.0).fetched("key-1", ONE, NOW), ONE, Claim.FREE),
         (MOVED.left().begin_attempt(replacing_until=NOW + 60), ONE, Claim.FREE),
     ],
 )
 def test_claim_depends_on_owner(known: MachineOwnership, machine: MachineIdentity, expected: Claim) -> None:
     assert known.claim(machine, NOW) is expected
-
-
-def test_client_without_machine_counts_as_another_machine() -> None:
-    """Attack: a client that omits its machine fetches the configuration of a living node."""
-    assert OWNED.fetch_conflict(None, NOW, owner_alive=True, joining=False) == OWNED.owner
-    assert OWNED.fetch_conflict(None, NOW, owner_alive=False, joining=False) is None
-    replacing = OWNED.begin_attempt(replacing_until=NOW + 60)
-    assert replacing.fetch_conflict(None, NOW, owner_alive=True, joining=False) is None
-
-
-@pytest.mark.parametrize(
-    ("known", "machine", "alive", "joining", "refused_for"),
-    [
-        (MachineOwnership(), ONE, False, False, None),
-        (OWNED, ONE, True, False, "one"),
-        (OWNED, TWO, True, False, "one"),
-        (OWNED, TWO, False, False, None),
-        (OWNED.begin_attempt(replacing_until=NOW + 60), TWO, True, False, None),
-        (MachineOwnership().fetched(ONE, NOW), TWO, False, True, "one"),
-        (MachineOwnership().fetched(ONE, NOW), TWO, False, False, None),
-        (MachineOwnership().fetched(ONE, NOW - ALIVE_SECONDS), TWO, False, True, None),
-    ],
-)
-def test_second_machine_may_not_fetch_configuration(
-    known: MachineOwnership, machine: MachineIdentity, alive: bool, joining: bool, refused_for: str | None
-) -> None:
-    found = known.fetch_conflict(machine, NOW, owner_alive=alive, joining=joining)
-
-    same = known.owner is not None and known.owner.id == machine.id
-    assert (found.identity.host_name if found else None) == (None if same else refused_for)
 
 
 def test_node_that_alternates_between_two_machines_is_a_conflict() -> None:
@@ -104,10 +73,13 @@ def test_node_that_stays_on_another_machine_has_moved() -> None:
 
 def test_replacement_moves_node_at_first_observation() -> None:
     known = (
-        OWNED.begin_attempt(replacing_until=NOW + 60).fetched(TWO, NOW).observed(ONE, NOW + 1).observed(TWO, NOW + 2)
+        OWNED.begin_attempt(replacing_until=NOW + 60)
+        .fetched("key-2", TWO, NOW)
+        .observed(ONE, NOW + 1)
+        .observed(TWO, NOW + 2)
     )
 
-    assert known == MachineOwnership(known.owner, replaced=(ONE.id,))
+    assert known == MachineOwnership(known.owner, replaced=(ONE.id,), fetch_key="key-2", fetch_machine=TWO.id)
     assert known.owner is not None
     assert known.owner.identity == TWO
 
@@ -136,31 +108,26 @@ def test_machine_without_id_has_no_hash(text: str) -> None:
     )
 
 
-def test_url_is_bound_to_its_first_client() -> None:
+def test_url_is_bound_to_the_key_and_machine_of_its_first_client() -> None:
     """Attack: another client waits until the first one counts as dead, and then uses the URL."""
-    free = MachineOwnership()
-    bound = free.first_fetched(ONE, "192.0.2.1")
-    unnamed = free.first_fetched(None, "192.0.2.1")
+    bound = MachineOwnership().fetched("key-1", ONE, NOW)
 
-    assert free.fetch_client(ONE, "192.0.2.1") is FetchClient.FIRST
-    assert bound.fetch_client(ONE, "198.51.100.9") is FetchClient.SAME, "after a crash, from another address"
-    assert bound.fetch_client(ONE, "192.0.2.1", "key") is FetchClient.NEW_KEY, "or a thief who knows the ID"
-    assert bound.fetch_client(TWO, "192.0.2.1") is FetchClient.OTHER
-    assert bound.fetch_client(None, "198.51.100.9") is FetchClient.OTHER
-    assert bound.fetch_client(None, "192.0.2.1") is FetchClient.OTHER, "many may have the address"
-    assert unnamed.fetch_client(ONE, "192.0.2.1") is FetchClient.UNKNOWN
-    assert unnamed.fetch_client(ONE, "198.51.100.9") is FetchClient.OTHER
+    for known in (bound, bound.promoted(ONE, NOW), bound.promoted(ONE, NOW).left()):
+        assert known.was_fetched_by("key-1", ONE)
+        assert known.was_fetched_by("key-1", None)
+        assert not known.was_fetched_by("key-1", TWO), "the disk was copied"
+        assert not known.was_fetched_by("key-2", ONE), "a machine ID is no secret"
+        assert MachineOwnership.from_document(known.to_document() or {}) == known
+    assert bound.fetched("key-1", None, NOW + 1) == bound
     for after in (bound.begin_attempt(replacing_until=0.0), bound.end_attempt()):
-        assert after.fetch_client(TWO, "198.51.100.9") is FetchClient.FIRST
+        assert (after.fetch_key, after.fetch_machine) == ("", "")
 
 
 def test_second_client_is_recorded_rarely_and_stored() -> None:
-    bound = MachineOwnership().first_fetched(ONE, "192.0.2.1")
-    once = bound.fetched_again("other", NOW, refused=False)
+    once = MachineOwnership().fetched("key-1", ONE, NOW).fetch_refused("other", NOW)
 
-    assert once.fetched_again("other", NOW + 1, refused=False) is once
-    worse = once.fetched_again("other", NOW + 1, refused=True)
-    assert worse.second_fetch == SecondFetch("other", NOW + 1, refused=True)
-    assert worse.fetched_again("other", NOW + SECOND_FETCH_SECONDS + 2, refused=True) != worse
-    assert MachineOwnership.from_document(worse.to_document() or {}) == worse
-    assert worse.promoted(ONE, NOW).second_fetch == worse.second_fetch, "shown until the next attempt"
+    assert once.second_fetch == SecondFetch("other", NOW)
+    assert once.fetch_refused("another", NOW + 1) is once
+    assert once.fetch_refused("other", NOW + SECOND_FETCH_SECONDS + 2) != once
+    assert MachineOwnership.from_document(once.to_document() or {}) == once
+    assert once.promoted(ONE, NOW).second_fetch == once.second_fetch, "shown until the next attempt"

@@ -10,14 +10,15 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.traffic_recorder import Answer, Exchange, Recording
 
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
-    from tests.node_key_client import HeldKey
 
 API_VERSION = "2026-05-01-preview"
+MACHINE_KEY = HeldKey()  # of a machine of which a test needs no more than that it has one
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,10 @@ class Api:
         resource = self.cluster.node(name) if name else str(self.cluster)
         return self.ask("GET", "/audit", query={"resource": resource, **query})
 
-    def fetch(self, url: str, method: str = "GET", key: HeldKey | None = None) -> Answer:
-        """Requests a config URL without a token, as a machine does; with its key if given."""
+    def fetch(self, url: str, method: str = "GET", key: HeldKey = MACHINE_KEY) -> Answer:
+        """Requests a config URL without a token, as a machine with this key does."""
         path = url.partition("#")[0].removeprefix(self.connection.url)
-        return self.connection.ask(method, path, {KEY_HEADER: key.url_proof(url)} if key else {})
+        return self.connection.ask(method, path, {KEY_HEADER: key.url_proof(url)})
 
 
 def _dashed(headers: dict[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 import urllib3
 
 from aks_flex_rp.nodes.join_tracker import JoinTracker
+from aks_flex_rp.nodes.machine_claims import FetchingClient, UrlBearer
 from tests.service.rp.api.test_crashes import process
 from tests.service.rp.api.test_enrolment_crashes import PowerLossError, StoppingStore
 from tests.service.rp.api.test_node_keys import MANAGED, ONE, TWO, Machine, NodeWithKey
@@ -41,7 +42,8 @@ def fetch_and_stop(service: Running, node: NodeWithKey, machine: Machine, at: in
     bundle = service.call(service.service._bundles.fetch(secret, time.time()))
     assert bundle
     try:
-        service.call(tracker.on_config_fetched(bundle, "127.0.0.1", "r", machine.identity, machine.key.thumbprint))
+        client = FetchingClient(machine.identity, machine.key.thumbprint, UrlBearer("127.0.0.1", "r"))
+        service.call(tracker.on_config_fetched(bundle, client))
     except PowerLossError:
         return True
     return False

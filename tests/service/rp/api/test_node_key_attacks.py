@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.api.node_keys import AUDIENCE_HEADER
 from aks_flex_rp.counted_events import WINDOW_SECONDS
 from aks_flex_rp.delivery.config_url import bundle_seal_context, delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
-from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_node_keys import AUDIENCE, ONE, TWO, NodeWithKey, rotate, rotation
+from tests.service.rp.api.test_node_keys import ONE, TWO, NodeWithKey, rotate, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,45 +202,6 @@ def test_earlier_key_of_a_revoked_machine_binds_nothing(node: NodeWithKey) -> No
     assert machine.fetch(node.regenerate()).error["code"] == "NodeKeyRevoked"
 
 
-@pytest.mark.parametrize("body", [token(), principal()], ids=["token", "identity"])
-def test_second_client_with_the_id_of_the_first_binds_no_key(
-    service: Running, name: str, body: dict[str, Any]
-) -> None:
-    """An earlier agent, without a key, was first. A thief may know the ID of its machine, which is no secret."""
-    node = NodeWithKey(service, name, body)
-    assert node.machine(ONE).fetch(node.url, proof="").status == 200
-    thief = node.machine(ONE)
-
-    answer = thief.fetch(node.url)
-
-    assert answer.status == 200, "the agent of the machine may have been updated after a failed join"
-    assert AUDIENCE_HEADER.lower() not in answer.headers
-    assert (thief.get().status, "nodeKey" in node.status) == (401, False)
-    [event] = node.events("configUrl.reused")
-    assert (event["detail"]["key"], event["detail"]["first"]["key"]) == (thief.key.thumbprint, "")
-    alarm = next(each for each in node.status["conditions"] if each["type"] == "ConfigUrlReused")
-    assert alarm["reason"] == "KeyNotBound"
-    assert thief.key.thumbprint[:12] in alarm["message"]
-    assert node.machine(TWO).fetch(node.url).status == 409
-
-
-def test_updated_agent_of_a_joined_node_is_told_the_way_to_its_key(service: Running, name: str) -> None:
-    node = NodeWithKey(service, name, token())
-    assert node.machine(ONE).fetch(node.url, proof="").status == 200
-    node.observe(ONE)
-    url, updated = node.regenerate(), node.machine(ONE)
-    assert node.machine(ONE).fetch(url, proof="").status == 200
-
-    refused = updated.fetch(url)
-
-    assert (refused.status, refused.error["code"]) == (409, "ConfigUrlTaken")
-    assert f"`aks-flex-rp node join-command --name {name}`" in refused.error["message"]
-    assert node.events("configUrl.reused")[0]["outcome"] == "denied"
-    fetched = updated.fetch(node.regenerate())  # as the message says
-    assert (fetched.status, fetched.headers[AUDIENCE_HEADER.lower()]) == (200, AUDIENCE)
-    assert node.status["nodeKey"]["thumbprint"] == updated.key.thumbprint
-
-
 def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
     """Someone with the URL of a node that lives on another machine fetches it again and again."""
     node.joined()
@@ -258,10 +218,9 @@ def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
     assert (first, counted["detail"]["failures"], counted["outcome"]) == (event, 19, "denied")
 
 
-def test_node_of_an_earlier_agent_is_cut_off_with_its_identity(service: Running, tenant: Tenant, name: str) -> None:
-    """The machine was stolen. Its agent is of an earlier release, and has an Azure identity and no key."""
+def test_machine_is_cut_off_by_its_identity_before_it_has_a_key(service: Running, tenant: Tenant, name: str) -> None:
+    """The machine was stolen. It has its configuration from a file, an Azure identity, and no key yet."""
     node = NodeWithKey(service, name, principal())
-    assert node.machine().fetch(node.url, proof="").status == 200
     azure = node.admin.as_somebody(tenant.application(callers.NODE))
     etag = azure.get(name).headers["etag"]
     assert azure.get(name, if_none_match=etag).status == 304
@@ -280,13 +239,11 @@ def test_node_of_an_earlier_agent_is_cut_off_with_its_identity(service: Running,
         rotate(azure, name, stolen),
     ]
     assert [(each.status, each.error["code"]) for each in refused] == [(403, "NodeKeyRevoked")] * 6
-    assert node.machine().fetch(node.url, proof="").status == 404
+    assert node.machine().fetch(node.url).status == 404
     assert any(each["type"] == "NodeKeyRevoked" for each in node.status["conditions"])
-    told = node.machine().fetch(node.regenerate(), proof="")
-    assert "Update the agent on this machine" in told.error["message"]
-    updated = node.machine()
-    assert updated.fetch(node.regenerate()).status == 200
-    assert (updated.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
+    joined = node.machine()
+    assert joined.fetch(node.regenerate()).status == 200
+    assert (joined.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
     assert azure.credentials(name).error["code"] == "NodeKeyRevoked", "the stolen identity stays barred"
 
 

@@ -148,7 +148,10 @@ def test_stolen_url_works_only_for_the_first_key(node: NodeWithKey, owner_is_fir
     [event] = node.events("configUrl.reused")
     detail = event["detail"]
     assert (detail["key"], detail["first"]["key"]) == (second.key.thumbprint, first.key.thumbprint)
-    assert (detail["machine"]["id"], detail["first"]["machine"]) == (second.identity.id, first.identity.id)
+    assert (detail["machine"]["hostName"], detail["first"]["machine"]) == (
+        second.identity.host_name,
+        first.identity.id,
+    )
     assert event["outcome"] == "denied"
     alarm = next(each for each in node.status["conditions"] if each["type"] == "ConfigUrlReused")
     assert second.key.thumbprint[:12] in alarm["message"]
@@ -167,16 +170,6 @@ def test_copied_key_is_refused_on_another_machine(node: NodeWithKey) -> None:
     copy.key = first.key
     assert first.fetch(node.url).status == 200
     assert copy.fetch(node.url).error["code"] == "ConfigUrlTaken"
-
-
-def test_client_without_a_key_is_refused_while_one_is_bound(node: NodeWithKey) -> None:
-    machine = node.machine()
-    assert machine.fetch(node.url).status == 200
-    node.admin.put(node.name, principal())  # the node gets an Azure identity
-    url = node.regenerate()
-    assert machine.fetch(url).status == 200
-    refused = machine.fetch(url, proof="")
-    assert (refused.status, refused.error["code"]) == (409, "NodeOnAnotherMachine")
 
 
 def test_racing_keys_bind_exactly_one(node: NodeWithKey) -> None:
@@ -227,26 +220,19 @@ def test_replaced_machine_learns_that_its_node_has_moved(node: NodeWithKey) -> N
     assert first.api().report(node.name, {}).error["code"] == "NodeKeyRevoked"
 
 
-def test_old_agent_is_told_to_update_if_the_node_needs_a_key(node: NodeWithKey) -> None:
+@pytest.mark.parametrize("body", [MANAGED, token(), principal()], ids=["managed", "token", "identity"])
+def test_fetch_without_a_key_is_refused_and_binds_nothing(service: Running, name: str, body: dict[str, Any]) -> None:
+    """Attack: the bearer of a leaked URL reads the bundle without leaving a key."""
+    node = NodeWithKey(service, name, body)
+
     refused = node.machine().fetch(node.url, proof="")
-    assert (refused.status, refused.error["code"]) == (409, "NodeOnAnotherMachine")
-    assert "Update the agent on this machine to version" in refused.error["message"]
 
-
-def test_old_agent_is_told_to_update_if_the_pool_decides(service: Running, name: str) -> None:
-    template = {"continuousMonitoring": True}
-    assert service.admin.pool("PUT", "managed", body={"properties": {"template": template}}).status in {200, 201}
-    node = NodeWithKey(service, name, {"properties": {"poolName": "managed"}})
-    refused = node.machine().fetch(node.url, proof="")
-    assert (refused.status, refused.error["code"]) == (409, "NodeOnAnotherMachine")
-
-
-def test_old_agent_works_as_before_for_other_nodes(service: Running, name: str) -> None:
-    for number, body in enumerate((token(), principal())):
-        node = NodeWithKey(service, f"{name}-{number}", body)
-        fetched = node.machine().fetch(node.url, proof="")
-        assert fetched.status == 200
-        assert AUDIENCE_HEADER.lower() not in fetched.headers
+    assert (refused.status, refused.error["code"]) == (400, "NodeKeyRequired")
+    assert "aks-flex-rp node join-command" in refused.error["message"]
+    assert (node.status["joinState"], "nodeKey" in node.status) == ("Created", False)
+    owner = node.machine(TWO)
+    assert owner.fetch(node.url).headers[AUDIENCE_HEADER.lower()] == AUDIENCE
+    assert node.status["nodeKey"]["thumbprint"] == owner.key.thumbprint
 
 
 def attacks(machine: Machine, other: HeldKey) -> dict[str, str]:
@@ -479,10 +465,9 @@ def test_rotation_needs_a_proof_for_this_node(service: Running, node: NodeWithKe
 
 
 def test_node_with_an_azure_identity_gets_a_key_by_it(service: Running, tenant: Tenant, name: str) -> None:
-    """A node of an earlier release has no key yet, and gets one at its next poll."""
+    """The machine has its configuration from a file, so no fetch has bound its key."""
     node = NodeWithKey(service, name, principal())
     machine = node.machine()
-    assert machine.fetch(node.url, proof="").status == 200
     azure = node.admin.as_somebody(tenant.application(callers.NODE))
 
     assert rotate(azure, name, machine.key).json["audience"] == AUDIENCE
