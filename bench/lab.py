@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.tools.catalog import suite_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,7 @@ def running_lab(name: str) -> Iterator[Lab]:
     lab = Lab(lab_layout(name))
     was_up = lab.exists
     try:
+        lab.provide(suite_tools(), TerminalProgress())  # some benchmarks join nodes with earlier versions
         lab.up(TerminalProgress())
         yield lab
     finally:

@@ -11,6 +11,7 @@ from aks_flex_lab.kernel import host_state
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.tools import catalog
 from tests.harness import LAB, Lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def lab() -> Iterator[Lab]:
     others = shared.layout.labs_directory.exists()  # another lab has changed the kernel settings
     settings = host_state.read_sysctls()
     try:
+        shared.provide(catalog.suite_tools(), Lines())  # tests join nodes with every version
         shared.up(Lines())
         yield shared
     finally:

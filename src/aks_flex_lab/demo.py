@@ -20,6 +20,7 @@ from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.errors import LabError, UsageError
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.versions import NodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,9 @@ ENROLLED = ("demo-2", "demo-3", "demo-4")  # machines that join with one URL
 POOL = "demo"
 ROLLOUT = "bad"
 BAD_VERSION = "2.99.99"  # of containerd
+# What the machine joins with, before it is upgraded to the default versions.
+OLDER = NodeVersions(kubernetes="1.35.4", containerd="1.7.29", runc="1.4.0")
+DEMO_TOOLS = (f"kubernetes@{OLDER.kubernetes}", f"containerd@{OLDER.containerd}", f"runc@{OLDER.runc}")
 POD_SECONDS = 60
 WAIT_SECONDS = 120
 # Journal lines that the demo omits: systemd's messages about the unit, and summaries that repeat the progress lines.
@@ -178,8 +182,7 @@ class Demo:
         write_atomically(secret, secrets.token_urlsafe(24), 0o600)
         identity = self.lab.azure.directory.service_principal(MACHINE, secret.read_text())
         who = ("--auth-method", "servicePrincipal", "--client-id", identity.client_id)
-        versions = ("--kubernetes-version", "1.35.4", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
-        what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *versions)
+        what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *version_options(OLDER))
         self.provider("node", "create", *what)
         self.line(self.provider("node", "join-command", "--name", MACHINE))
         self.kubectl("get", "nodes", "-o", "wide")
@@ -209,8 +212,7 @@ class Demo:
         self.kubectl("get", "node", MACHINE, "-L", "tier,site")
 
     def upgrade(self) -> None:
-        newer = ("--kubernetes-version", "1.36.3", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
-        self.provider("node", "update", "--name", MACHINE, *newer)
+        self.provider("node", "update", "--name", MACHINE, *version_options(NodeVersions()))
         self.wait_for("the node is upgraded, verified and uncordoned", self.is_upgraded)
         self.show_journal("aks-flex-node-job")
         self.kubectl("get", "nodes", "-o", "wide")
@@ -220,7 +222,11 @@ class Demo:
     def is_upgraded(self) -> bool:
         node = self.node()
         version = node["status"]["nodeInfo"]["kubeletVersion"]
-        return bool(version == "v1.36.3" and not node["spec"].get("unschedulable") and not self.is_job_running())
+        return bool(
+            version == f"v{NodeVersions().kubernetes}"
+            and not node["spec"].get("unschedulable")
+            and not self.is_job_running()
+        )
 
     def is_job_running(self) -> bool:
         return self.machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).out.strip() == "active"
@@ -276,6 +282,11 @@ class Demo:
         if left := self.lab.down():
             raise LabError("lab-cleanup-incomplete", f"These resources of the lab still exist: {'; '.join(left)}.")
         self.progress.message("   no process, mount, namespace, link or cgroup of the lab remains")
+
+
+def version_options(versions: NodeVersions) -> tuple[str, ...]:
+    parts = ("kubernetes", "containerd", "runc")
+    return tuple(word for part in parts for word in (f"--{part}-version", str(getattr(versions, part))))
 
 
 def deployment(machine: str) -> dict[str, Any]:

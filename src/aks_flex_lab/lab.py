@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,13 @@ from aks_flex_lab.network import LabNetwork
 from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
 from aks_flex_lab.supervisor import ComponentSupervisor, LabComponent, NamespaceConnection, client_tls_context
-from aks_flex_lab.tools.artifacts import artifact_tree, foreign_tree
+from aks_flex_lab.tools.artifacts import artifact_tree
+from aks_flex_lab.tools.catalog import LAB_TOOLS
 from aks_flex_lab.tools.toolbox import Toolbox
 from aks_flex_lab.versions import NodeVersions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aks_flex_lab.layout import LabLayout
     from aks_flex_lab.machines.base_system import DebianRelease
@@ -65,7 +66,7 @@ HOST_LOCK = Path("/run/aks-flex-lab.lock")
 @dataclass(frozen=True)
 class Lab:
     layout: LabLayout
-    on_demand: tuple[str, ...] = ()  # additional tools that the mirror serves, such as kubernetes@1.33.13
+    tools: tuple[str, ...] = ()  # beside those of every lab, such as kubernetes@1.33.13; an etcd replaces Debian's
 
     @property
     def network(self) -> LabNetwork:
@@ -77,7 +78,7 @@ class Lab:
 
     @property
     def toolbox(self) -> Toolbox:
-        return Toolbox(self.layout.cache, on_demand=self.on_demand)
+        return Toolbox(self.layout.cache)
 
     @property
     def supervisor(self) -> ComponentSupervisor:
@@ -85,7 +86,8 @@ class Lab:
 
     @property
     def control_plane(self) -> ControlPlane:
-        return ControlPlane(self.layout, self.toolbox, self.network.cloud)
+        etcd = next((selector.partition("@")[2] for selector in self.tools if selector.startswith("etcd@")), None)
+        return ControlPlane(self.layout, self.toolbox, self.network.cloud, etcd)
 
     @property
     def services(self) -> CloudServices:
@@ -150,8 +152,7 @@ class Lab:
         """Starts everything that is not running. A new lab is removed if it cannot be created on this host."""
         require_host(self.layout)
         port = gateway.choose_port(self.layout, api_port, alive=self.supervisor.process("gateway") is not None)
-        self.toolbox.install(progress=progress)
-        tree = artifact_tree(self.toolbox, progress)
+        tree = self.provide(LAB_TOOLS, progress)
         publish_repository(tree)
         with self.exclusive():
             new = not self.exists
@@ -164,12 +165,15 @@ class Lab:
                     self._tear_down()
                 raise
 
+    def provide(self, tools: Iterable[str], progress: ProgressReporter = NO_PROGRESS) -> Path:
+        """Installs tools and those of this lab, and makes the mirrors of all labs serve them; returns the tree."""
+        self.toolbox.install((*tools, *self.tools), progress, purpose=f"lab {self.layout.name}")
+        return artifact_tree(self.toolbox, progress)
+
     def _bring_up(self, progress: ProgressReporter, tree: Path, port: int) -> None:
         self._record_host_state()
         require_kernel()
         foreign = [self._install_architecture(arch, progress) for arch in self._foreign_architectures()]
-        if not foreign:
-            self.services.serve_no_additional_tree()
         plane = self.control_plane
         with progress.step("network and certificates"):
             self.network.up()
@@ -234,8 +238,7 @@ class Lab:
     def _serve_architecture(self, arch: str, progress: ProgressReporter) -> None:
         """Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
 
-        What is missing is built, which takes minutes. Only this lab serves it; the cache keeps the programs for other
-        labs.
+        What is missing is built, which takes minutes.
         """
         if arch != self.toolbox.arch:
             box = self._install_architecture(arch, progress)
@@ -244,9 +247,8 @@ class Lab:
     def _install_architecture(self, arch: str, progress: ProgressReporter) -> Toolbox:
         """Installs the tools of another architecture, and makes the mirror serve them."""
         box = self.toolbox.for_architecture(arch)
-        box.install(progress=progress)
-        base = artifact_tree(replace(self.toolbox, on_demand=()), progress)
-        self.services.serve_additional_tree(foreign_tree(box, base, progress))
+        box.install(progress=progress, purpose=f"nodes of {arch}")
+        artifact_tree(box, progress)
         return box
 
     def _foreign_architectures(self) -> list[str]:

@@ -22,8 +22,8 @@ EARLIER = ("1.34.4", "1.33.13")  # the control plane is 1.36: three minor versio
 
 @pytest.fixture(scope="module")
 def skew_lab() -> Iterator[Lab]:
-    """A lab of its own, because its mirror also serves the programs of earlier versions."""
-    lab = Lab(lab_layout(f"{LAB}-b"), on_demand=tuple(f"kubernetes@{version}" for version in EARLIER))
+    """A lab of its own, which also installs the programs of earlier versions."""
+    lab = Lab(lab_layout(f"{LAB}-b"), tools=tuple(f"kubernetes@{version}" for version in EARLIER))
     lab.down()
     try:
         lab.up(Lines())

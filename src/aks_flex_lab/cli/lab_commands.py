@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path  # noqa: TC003 - typer reads it
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -17,13 +17,26 @@ from aks_flex_lab.azure_cli import LabAzureCli
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.components.resource_provider import PROVIDER_COMMAND
-from aks_flex_lab.demo import Demo
+from aks_flex_lab.demo import DEMO_TOOLS, Demo
 from aks_flex_lab.errors import ComponentError, LabError, UsageError, did_you_mean
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.principals import SCOPES, LabPrincipals, find_role
 from aks_flex_lab.supervisor import COMPONENT_NAMES, OPTIONAL_COMPONENTS
+from aks_flex_lab.tools.catalog import TOOLS
 from aks_flex_rp.cli.output import COMMAND_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+VERSION_OPTIONS = {
+    "--kubernetes-version": "kubernetes",
+    "--containerd-version": "containerd",
+    "--runc-version": "runc",
+    "--cni-version": "cni-plugins",
+    "--npd-version": "node-problem-detector",
+}
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -57,7 +70,8 @@ def up(
 ) -> None:
     """Start the lab, or the components of it that are not running.
 
-    The first start downloads or builds the tools, which can take half an hour. Later starts take seconds.
+    The first start downloads or builds the tools that a lab runs, which can take a quarter of an hour. Later
+    starts take seconds.
     """
     lab = Lab(selected_layout(ctx))
     start = time.monotonic()
@@ -207,6 +221,7 @@ def rp(ctx: typer.Context) -> None:
         processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=named)
     if lab.supervisor.process("provider") is None:
         raise ComponentError("lab-not-running", "The resource provider is not running.", f"Run `{lab.command} up`.")
+    provide_versions(lab, ctx.args)
     processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env={**lab.provider.environment(), **named})
 
 
@@ -222,7 +237,21 @@ def az(ctx: typer.Context) -> None:
         raise _azure_not_running(lab)
     cli = LabAzureCli(lab)
     cli.prepare(TerminalProgress())
+    provide_versions(lab, ctx.args)
     processes.exec_program(*cli.command(*ctx.args), env=cli.environment)
+
+
+def provide_versions(lab: Lab, arguments: Sequence[str]) -> None:
+    """Installs the versions of programs that options such as `--runc-version 1.4.0` name, if the catalog has them."""
+    words = [part for word in arguments for part in word.split("=", 1)]
+    wanted = [
+        f"{VERSION_OPTIONS[option]}@{version.removeprefix('v')}"
+        for option, version in pairwise(words)
+        if option in VERSION_OPTIONS
+    ]
+    in_catalog = {tool.selector for tool in TOOLS}
+    if tools := [selector for selector in wanted if selector in in_catalog]:
+        lab.provide(tools, TerminalProgress())
 
 
 def _azure_not_running(lab: Lab) -> ComponentError:
@@ -316,7 +345,7 @@ def demo(
     Starts a lab with one machine, enrols three more with one URL, rolls a bad version out to them, and
     removes it at the end.
     """
-    lab = Lab(selected_layout(ctx))
+    lab = Lab(selected_layout(ctx), DEMO_TOOLS)
     progress = TerminalProgress()
     times = Demo(lab, progress, lambda text: console.out.print(text, markup=False)).run(keep=keep)
     console.message("")

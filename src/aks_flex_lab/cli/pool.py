@@ -8,6 +8,7 @@ import typer
 
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, selected_layout
+from aks_flex_lab.cli.lab_commands import provide_versions
 from aks_flex_lab.errors import ComponentError, UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
@@ -35,11 +36,13 @@ UnavailableOption = Annotated[
 ]
 
 
-def running_pools(ctx: typer.Context) -> LabPools:
+def running_pools(ctx: typer.Context, version: str = "") -> LabPools:
+    """Returns the pools of a running lab, whose mirror serves this version of Kubernetes."""
     require_root()
     lab = Lab(selected_layout(ctx))
     if lab.supervisor.process("azure") is None:
         raise ComponentError("lab-not-running", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
+    provide_versions(lab, ("--kubernetes-version", version))
     return LabPools(lab)
 
 
@@ -61,7 +64,7 @@ def add(
     Example: aks-flex-lab pool add edge --version 1.35.4 --label site=north
     """
     upgrade = {"upgradeSettings": {"maxUnavailable": max_unavailable}} if max_unavailable else {}
-    running_pools(ctx).put(name, {**_settings(version, max_pods, label, taint), **upgrade})
+    running_pools(ctx, version).put(name, {**_settings(version, max_pods, label, taint), **upgrade})
     console.out.print(pool_id(name))
     console.message(f"Get its bootstrap data with `{selected_layout(ctx).command} pool bootstrap-data {name}`.")
 
@@ -116,7 +119,7 @@ def upgrade(
     """
     settings = {"upgradeSettings": {"maxUnavailable": max_unavailable}} if max_unavailable else {}
     with console.step(f"upgrade of pool {name} to {version}"):
-        running_pools(ctx).put(name, {"orchestratorVersion": version, **settings}, wait=not no_wait)
+        running_pools(ctx, version).put(name, {"orchestratorVersion": version, **settings}, wait=not no_wait)
 
 
 @app.command()
@@ -155,7 +158,7 @@ def set_machine(
 
     Example: aks-flex-lab pool set-machine edge edge-1 --label tier=gold
     """
-    made = running_pools(ctx).put_machine(name, machine, _settings(version, max_pods, label, taint))
+    made = running_pools(ctx, version).put_machine(name, machine, _settings(version, max_pods, label, taint))
     console.out.print(made["properties"]["eTag"])
 
 

@@ -65,8 +65,9 @@ def install(
 ) -> None:
     """Download or build the missing tools.
 
-    Without names, also prepares the artifacts of the mirror and the base systems of machines. For another
-    architecture, installs only what its nodes need. Can be interrupted and run again at any time.
+    The mirrors of all labs serve their release files from then on. Without names, also prepares the base systems
+    of machines. For another architecture, installs only what its nodes need. Can be interrupted and run again at
+    any time.
     """
     cache = selected_layout(ctx).cache
     host = Toolbox(cache)
@@ -74,8 +75,8 @@ def install(
     start = time.monotonic()
     progress = TerminalProgress()
     toolbox.install(names or (), progress, source)
+    artifacts.artifact_tree(toolbox, progress)
     if not names and not toolbox.is_foreign:
-        artifacts.artifact_tree(toolbox, progress)
         for system in DebianRelease:
             BaseSystem(system, cache).build(progress)
     console.message(
@@ -110,5 +111,5 @@ def clean(ctx: typer.Context) -> None:
             "Run `aks-flex-lab --lab NAME down` for each of them.",
         )
     toolbox = Toolbox(layout.cache)
-    freed = artifacts.clean_artifacts(toolbox) + toolbox.clean()
+    freed = artifacts.clean_artifacts(*toolbox.all_architectures()) + toolbox.clean()
     console.message(f"{console.megabytes(freed)} freed.")

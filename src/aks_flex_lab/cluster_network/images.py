@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools.toolbox import Toolbox
 
 REGISTRY_HOST = "registry.k8s.io"
-PODNET_TOOL, COREDNS_TOOL, KUBERNETES_TOOL = go_tool("podnet"), go_tool("coredns"), go_tool("kubernetes")
-NETWORK_TOOLS = (PODNET_TOOL.selector, COREDNS_TOOL.selector)  # most labs do not need them
+PODNET_TOOL, COREDNS_TOOL, PROXY_TOOL = go_tool("podnet"), go_tool("coredns"), go_tool("kube-proxy")
+NETWORK_TOOLS = tuple(tool.selector for tool in (PODNET_TOOL, COREDNS_TOOL, PROXY_TOOL))  # most labs do not need them
 PODNET = ("flex/podnet", PODNET_TOOL.version)
-KUBE_PROXY = ("kube-proxy", f"v{KUBERNETES_TOOL.version}")
+KUBE_PROXY = ("kube-proxy", f"v{PROXY_TOOL.version}")
 COREDNS = ("coredns/coredns", f"v{COREDNS_TOOL.version}")
 PROXY_PACKAGES = ("iptables",)
 FIREWALL_COMMANDS = (
@@ -59,7 +59,7 @@ def kube_proxy_image(toolbox: Toolbox) -> OciImage:
     """Builds the image of kube-proxy with iptables, whose commands are links that its package's script creates."""
     links = [LayerLink(f"/usr/sbin/{name}", "xtables-nft-multi") for name in FIREWALL_COMMANDS]
     packages = package_entries(PROXY_PACKAGES, toolbox.cache)
-    return program_image(toolbox.path("kubernetes", "kube-proxy"), toolbox.arch, *packages, *links)
+    return program_image(toolbox.path("kube-proxy", "kube-proxy"), toolbox.arch, *packages, *links)
 
 
 def reference(image: tuple[str, str]) -> str:

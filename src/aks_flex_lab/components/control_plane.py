@@ -63,6 +63,7 @@ class ControlPlane:
     layout: LabLayout
     toolbox: Toolbox
     cloud: NetworkNamespace
+    etcd_version: str | None = None  # by default Debian's
 
     @property
     def authority(self) -> CertificateAuthority:
@@ -77,7 +78,7 @@ class ControlPlane:
     def etcd(self) -> LabComponent:
         data = self.layout.components / "etcd" / "data"
         argv = (
-            self.toolbox.path("etcd", "etcd", self.toolbox.on_demand_version("etcd")),
+            self.toolbox.path("etcd", "etcd", self.etcd_version),
             "--name=lab",
             f"--data-dir={data}",
             f"--listen-client-urls={ETCD_URL}",

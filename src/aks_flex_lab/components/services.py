@@ -45,7 +45,6 @@ class CloudServices:
         argv = (
             *(sys.executable, "-m", "aks_flex_lab.mirror"),
             f"--root={tree}",
-            f"--additional-root={self.additional_tree_link()}",
             f"--listen={network.MIRROR}:443",
             f"--plain={network.MIRROR}:80",
             f"--cert={serving.certificate}",
@@ -57,24 +56,6 @@ class CloudServices:
 
     def mirror_control(self) -> Path:
         return self.layout.components / "mirror" / "control.sock"
-
-    def additional_tree_link(self) -> Path:
-        """The link to the tree of another architecture, which appears when a machine of it is added."""
-        return self.layout.components / "mirror" / "additional"
-
-    def serve_additional_tree(self, tree: Path) -> None:
-        """Makes the running mirror serve another tree, whose files replace those of its own."""
-        link = self.additional_tree_link()
-        if not (link.is_symlink() and link.readlink() == tree):
-            link.parent.mkdir(parents=True, exist_ok=True)
-            new = link.with_name(f".{link.name}.new")
-            new.unlink(missing_ok=True)
-            new.symlink_to(tree)
-            new.rename(link)
-
-    def serve_no_additional_tree(self) -> None:
-        """Serves only the mirror's own tree. The other one may have older files than it."""
-        self.additional_tree_link().unlink(missing_ok=True)
 
     def registry(self) -> LabComponent:
         serving = CertificateAuthority(self.layout.pki).issue(

@@ -24,9 +24,6 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mirror", description="Serve publishers' URLs from a directory.")
     parser.add_argument("--root", type=Path, required=True, help="the tree: ROOT/<host>/<path…>")
-    parser.add_argument(
-        "--additional-root", type=Path, help="a tree whose files replace those of ROOT; may be missing"
-    )
     parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="address for HTTPS")
     parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, in PEM")
     parser.add_argument("--key", type=Path, required=True, help="the key of the certificate, in PEM")
@@ -40,7 +37,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def serve(options: argparse.Namespace) -> None:
     if not options.root.is_dir():
         raise UsageError("mirror-directory-missing", f"{options.root} is not a directory that the mirror can serve.")
-    state = MirrorState(options.root, FaultRuleTable(), options.additional_root)
+    state = MirrorState(options.root, FaultRuleTable())
     servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:
         servers.append(listen(options.plain, state, None))

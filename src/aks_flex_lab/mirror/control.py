@@ -28,7 +28,7 @@ from aks_flex_lab.errors import ComponentError, LabError, UsageError
 from aks_flex_lab.mirror.fault_rules import FaultRule, MirrorFault, RequestCount, fault_from_json, fault_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from aks_flex_lab.mirror.server import MirrorState
 
@@ -181,7 +181,7 @@ def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, A
             return [rule.to_json() for rule in board.rules()]
         case ("POST", "rules"):
             rule = board.add(str(body.get("glob", "")), fault_from_json(body), read_times(body.get("times")))
-            return {**rule.to_json(), "files": count_matching_files(state.roots, rule.glob)}
+            return {**rule.to_json(), "files": count_matching_files(state.root, rule.glob)}
         case ("DELETE", "rules", number) if number.isdigit():
             return {"removed": board.remove(int(number))}
         case ("POST", "reset"):
@@ -198,15 +198,10 @@ def read_times(value: Any) -> int | None:
     raise UsageError("mirror-rule-invalid", f"`times` must be a whole number, not {value!r}.")
 
 
-def count_matching_files(roots: Sequence[Path], glob: str) -> int:
-    """Returns how many files of the trees match a pattern; 0 usually means a typing error."""
-    files = {
-        str(Path(folder, name).relative_to(root))
-        for root in roots
-        for folder, _, names in os.walk(root)
-        for name in names
-    }
-    return sum(fnmatchcase(file, glob) for file in files)
+def count_matching_files(root: Path, glob: str) -> int:
+    """Returns how many files of the tree match a pattern; 0 usually means a typing error."""
+    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return sum(fnmatchcase(str(file.relative_to(root)), glob) for file in files)
 
 
 @contextmanager

@@ -72,16 +72,15 @@ def served_hosts(root: Path) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()))
 
 
-def open_file(roots: Sequence[Path], target: RequestTarget) -> io.FileIO | None:
-    """Opens the requested regular file in the first tree that has it; returns None if none has."""
+def open_file(root: Path, target: RequestTarget) -> io.FileIO | None:
+    """Opens the requested regular file of the tree; returns None if it has none."""
     if not target.safe:
         return None
-    for root in roots:
-        try:
-            return io.FileIO(open_below(root, (target.host, *target.names)), "r")
-        except OSError as error:
-            if error.errno not in NOT_FOUND_ERRNOS:
-                raise
+    try:
+        return io.FileIO(open_below(root, (target.host, *target.names)), "r")
+    except OSError as error:
+        if error.errno not in NOT_FOUND_ERRNOS:
+            raise
     return None
 
 

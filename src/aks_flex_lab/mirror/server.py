@@ -58,11 +58,6 @@ class MirrorState:
 
     root: Path
     rules: FaultRuleTable
-    additional_root: Path | None = None  # its files replace those of `root`; it may appear and change at any time
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        return (self.additional_root, self.root) if self.additional_root else (self.root,)
 
 
 @dataclass
@@ -116,7 +111,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             self._log(record)
 
     def _answer(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
-        file = served_files.open_file(self.site.roots, target)
+        file = served_files.open_file(self.site.root, target)
         if file is None:
             self._answer_without_file(target, record)
             return
@@ -145,7 +140,8 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             return
         known = served_files.served_hosts(self.site.root)
         if target.host in known:
-            self._send_text(record, 404, f"{target.host} does not have this file in the mirror.")
+            hint = "`aks-flex-lab tools install NAME@VERSION` adds the releases of a tool."
+            self._send_text(record, 404, f"{target.host} does not have this file in the mirror. {hint}")
         else:
             self._send_text(
                 record, 404, f"No host {target.host!r} here. The hosts are: {', '.join(known) or 'none'}."

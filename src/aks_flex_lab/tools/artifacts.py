@@ -1,7 +1,8 @@
 """Builds the tree that the artifact mirror serves: `<host>/<path…>`, with the publishers' layout.
 
-The tree is built once from the cached tools, keyed by its content. Programs are hard links: never write to the tree.
-Tarballs are reproducible.
+All labs serve the same tree, which grows: the release files of a tool are added once, after its installation.
+Programs are hard links to the cached tools, so that a file of the tree is replaced and never written to. Tarballs
+are reproducible.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_lab import processes
-from aks_flex_lab.errors import ToolError
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
-from aks_flex_lab.tools.catalog import NODE_COMMANDS
+from aks_flex_lab.tools.catalog import AGENT_COMMANDS, KUBE_PROXY
 from aks_flex_lab.tools.recipes import Checksum, GoTool
 from aks_flex_lab.tools.tool_store import file_hash, reclaimable_bytes
 
@@ -99,99 +99,85 @@ def python_gzip(plain: Path, done: Path) -> None:
         shutil.copyfileobj(source, packed, 1 << 20)
 
 
-LAYOUT_VERSION = 1  # increase it when the layout changes
+LAYOUT_VERSION = 2  # increase it when the layout changes
 NODE_TARBALL_MIRRORS = ("acs-mirror.azureedge.net", "packages.aks.azure.com")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """An installed tool whose release files the mirror serves."""
+
+    directory: ToolDirectory
+    kubernetes: ToolDirectory | None  # kube-proxy is the last program of the node tarball, which has these others
+    record: Path  # contains the key of the files that the tree has
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256(f"{LAYOUT_VERSION}\n".encode())
+        for directory in (self.directory, self.kubernetes):
+            if directory and (manifest := directory.manifest()):
+                digest.update(f"{directory.path.name}\n".encode())
+                digest.update("".join(f"{file.sha256} {file.path}\n" for file in manifest.files).encode())
+        return digest.hexdigest()
+
+    @property
+    def is_current(self) -> bool:
+        return self.record.exists() and self.record.read_text() == self.key
+
+
+def publications(toolbox: Toolbox) -> list[Publication]:
+    """Returns the installed tools that have releases."""
+    found = []
+    for tool in toolbox.tools:
+        if not isinstance(tool, GoTool) or not tool.release or not toolbox.tool_directory(tool).ready:
+            continue
+        beside = None
+        if tool.name == KUBE_PROXY:
+            beside = next(
+                toolbox.tool_directory(other)
+                for other in toolbox.tools
+                if isinstance(other, GoTool) and (other.name, other.version) == ("kubernetes", tool.version)
+            )
+            if not beside.ready:
+                continue
+        record = records(toolbox) / f"{tool.name}-{tool.version}-{toolbox.arch}"
+        found.append(Publication(toolbox.tool_directory(tool), beside, record))
+    return found
+
+
+def records(toolbox: Toolbox) -> Path:
+    return toolbox.cache / "artifacts" / "published"
 
 
 def artifact_tree(
     toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
 ) -> Path:
-    """Returns the tree of all release files; builds it if it does not exist.
-
-    A tree with tools on demand starts from the links of the tree without them, because packing takes minutes.
-    """
-    directories = published_tools(toolbox)
-    base = artifact_tree(replace(toolbox, on_demand=()), progress, compress) if toolbox.on_demand else None
-
-    def fill(tree: ArtifactTree) -> None:
-        if base:
-            shutil.copytree(base, tree.root, copy_function=os.link, symlinks=True)
-            publish_programs(tree, [directory for directory in directories if directory.tool.on_demand])
-        else:
-            fill_tree(tree, directories)
-
-    return build_tree(toolbox.cache / "artifacts" / tree_key(directories), "artifacts", fill, progress, compress)
-
-
-def foreign_tree(
-    toolbox: Toolbox, base: Path, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
-) -> Path:
-    """Returns the tree of the release files of another architecture; builds it if it does not exist.
-
-    The mirror serves it above the tree of the host's architecture, whose checksum files it extends. It has no node
-    tarballs.
-    """
-    directories = published_tools(toolbox)
-    key = hashlib.sha256(f"{base.name}\n{tree_key(directories)}\n".encode()).hexdigest()[:12]
-
-    def fill(tree: ArtifactTree) -> None:
-        files = [(directory, file) for directory in directories for file in directory.tool.release_for(toolbox.arch)]
-        for url in dict.fromkeys(checksum.url for _, file in files for checksum in file.checksums):
-            if (base / url).is_file():
-                tree.write(url, (base / url).read_text())
-        publish_programs(tree, directories)
-
-    return build_tree(toolbox.cache / "artifacts" / key, f"artifacts {toolbox.arch}", fill, progress, compress)
-
-
-def build_tree(
-    target: Path,
-    title: str,
-    fill: Callable[[ArtifactTree], None],
-    progress: ProgressReporter,
-    compress: Compress | None,
-) -> Path:
-    """Fills a tree under a temporary name and renames it, unless it exists."""
-    if target.exists():
-        return target
-    tree = ArtifactTree(target.with_name(f".{target.name}.partial"), compress or best_compress())
+    """Returns the tree of release files; adds those of installed tools that it does not have."""
+    tree = ArtifactTree(toolbox.cache / "artifacts" / "tree", compress or best_compress())
+    if tree.root.exists() and all(each.is_current for each in publications(toolbox)):
+        return tree.root
     start = time.monotonic()
     with (
-        progress.task(title, lambda: tree.progress_text),
-        file_lock(target.parent / ".lock", "the artifacts", wait=True),
+        progress.task("artifacts", lambda: tree.progress_text),
+        file_lock(toolbox.cache / "artifacts" / ".lock", "the artifacts", wait=True),
     ):
-        if not target.exists():
-            shutil.rmtree(tree.root, ignore_errors=True)
-            fill(tree)
-            os.sync()
-            tree.root.rename(target)
-    progress.finished(title, "packed", time.monotonic() - start)
-    return target
-
-
-def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
-    """Returns the tools that have published releases, and of those on demand the ones that this toolbox demands."""
-    released = [tool for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
-    wanted = [tool for tool in released if not tool.on_demand or tool.selector in toolbox.on_demand]
-    return [toolbox.tool_directory(tool) for tool in wanted]
-
-
-def tree_key(directories: list[ToolDirectory]) -> str:
-    digest = hashlib.sha256(f"{LAYOUT_VERSION}\n".encode())
-    for directory in directories:
-        manifest = directory.manifest()
-        if manifest is None:
-            raise ToolError(
-                "tool-missing", f"{directory.tool.title} is not installed.", "Run `aks-flex-lab tools install`."
-            )
-        digest.update(f"{directory.path.name}\n".encode())
-        digest.update("".join(f"{file.sha256} {file.path}\n" for file in manifest.files).encode())
-    return digest.hexdigest()[:12]
+        if not tree.root.exists():
+            shutil.rmtree(records(toolbox), ignore_errors=True)
+            tree.root.mkdir()
+        records(toolbox).mkdir(exist_ok=True)
+        for each in publications(toolbox):
+            if not each.is_current:  # Another lab may have added it.
+                publish(tree, each)
+                os.sync()
+                each.record.write_text(each.key)
+        write_stable_files(tree, {path.name.split("-")[1] for path in records(toolbox).glob("kubernetes-*")})
+    progress.finished("artifacts", "packed", time.monotonic() - start)
+    return tree.root
 
 
 @dataclass
 class ArtifactTree:
-    """A tree under construction."""
+    """The tree, while files are added."""
 
     root: Path
     compress: Compress
@@ -207,49 +193,46 @@ class ArtifactTree:
         make_archive(members, self.at(url), self.compress)
 
     def link(self, source: Path, url: str) -> None:
-        """Links a file to another name; copies it if the file system does not support hard links."""
+        """Links a file to a name in place of what it had; copies it if the file system has no hard links."""
+        path = self.at(url)
+        new = path.with_name(f".{path.name}.new")
+        new.unlink(missing_ok=True)
         try:
-            os.link(source, self.at(url))
+            os.link(source, new)
         except OSError:
-            shutil.copy2(source, self.at(url))
+            shutil.copy2(source, new)
+        new.replace(path)
+        new.unlink(missing_ok=True)  # it remains if the name was a link to the same file
 
     def write(self, url: str, text: str) -> None:
-        """Appends to a file, because a checksum file can list several files."""
-        with self.at(url).open("a") as file:
-            file.write(text)
+        path = self.at(url)
+        new = path.with_name(f".{path.name}.new")
+        new.unlink(missing_ok=True)
+        new.write_text(text)
+        new.replace(path)
 
     def checksum(self, url: str, checksum: Checksum) -> None:
-        path = self.at(url)
-        value = file_hash(path, checksum.algorithm)
-        self.write(checksum.url, f"{value}  {path.name}\n" if checksum.named else value)
+        """Writes the checksum of a file; a checksum file with names keeps the lines of other files."""
+        path, sums = self.at(url), self.at(checksum.url)
+        text = file_hash(path, checksum.algorithm)
+        if checksum.named:
+            lines = sums.read_text().splitlines(keepends=True) if sums.exists() else []
+            others = [line for line in lines if line.split()[1] != path.name]
+            text = "".join([*others, f"{text}  {path.name}\n"])
+        self.write(checksum.url, text)
 
 
-def fill_tree(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
-    for directory in directories:
-        for file in directory.tool.release_for(directory.arch):
-            publish_file(tree, directory, file)
-    kubernetes = [directory for directory in directories if directory.tool.name == "kubernetes"]
-    for directory in kubernetes:
-        publish_node_tarball(tree, directory)
-        link_below_release(tree, directory.tool.version)
-    write_stable_files(tree, [directory.tool.version for directory in kubernetes])
-
-
-def publish_programs(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
-    """Adds the release files of tools, but no node tarball: packing it takes long, and few nodes use it."""
-    for directory in directories:
-        for file in directory.tool.release_for(directory.arch):
-            publish_file(tree, directory, file)
-
-
-def publish_file(tree: ArtifactTree, directory: ToolDirectory, file: ReleaseFile) -> None:
-    """Adds a release file and its checksum files."""
-    if file.inside is None:
-        tree.link(directory.command(file.commands[0]), file.url)
-    else:
-        tree.archive(archive_members(directory, file), file.url)
-    for checksum in file.checksums:
-        tree.checksum(file.url, checksum)
+def publish(tree: ArtifactTree, publication: Publication) -> None:
+    """Adds the release files of a tool and their checksum files."""
+    directory = publication.directory
+    for file in directory.tool.release_for(directory.arch):
+        if file.inside is None:
+            tree.link(directory.command(file.commands[0]), file.url)
+        else:
+            tree.archive(archive_members(directory, file), file.url)
+        add_checksums(tree, file.url, file.checksums)
+    if publication.kubernetes:
+        publish_node_tarball(tree, directory, publication.kubernetes)
 
 
 def archive_members(directory: ToolDirectory, file: ReleaseFile) -> list[ArchiveMember]:
@@ -258,28 +241,29 @@ def archive_members(directory: ToolDirectory, file: ReleaseFile) -> list[Archive
     return commands + [ArchiveMember(str(path.relative_to(directory.path)), path) for path in below]
 
 
-def publish_node_tarball(tree: ArtifactTree, directory: ToolDirectory) -> None:
+def add_checksums(tree: ArtifactTree, url: str, checksums: Iterable[Checksum]) -> None:
+    """Adds the checksum files of a file. dl.k8s.io serves all files both below `/v1.…` and `/release/v1.…`."""
+    for checksum in checksums:
+        tree.checksum(url, checksum)
+    host, _, path = url.partition("/")
+    if host == "dl.k8s.io":
+        for name in (path, *(checksum.url.removeprefix(f"{host}/") for checksum in checksums)):
+            tree.link(tree.at(f"{host}/{name}"), f"{host}/release/{name}")
+
+
+def publish_node_tarball(tree: ArtifactTree, proxy: ToolDirectory, kubernetes: ToolDirectory) -> None:
     """Adds the node tarball of Kubernetes, which Azure's mirrors also serve."""
-    name = f"kubernetes-node-linux-{directory.arch}.tar.gz"
-    url = f"dl.k8s.io/v{directory.tool.version}/{name}"
-    commands = [
-        ArchiveMember(f"kubernetes/node/bin/{command}", directory.command(command)) for command in NODE_COMMANDS
-    ]
-    tree.archive(commands, url)
-    for algorithm in ("sha256", "sha512"):
-        tree.checksum(url, Checksum(f"{url}.{algorithm}", algorithm, named=False))
+    version, name = proxy.tool.version, f"kubernetes-node-linux-{proxy.arch}.tar.gz"
+    url = f"dl.k8s.io/v{version}/{name}"
+    programs = [proxy.command(KUBE_PROXY), *map(kubernetes.command, AGENT_COMMANDS)]
+    tree.archive([ArchiveMember(f"kubernetes/node/bin/{program.name}", program) for program in programs], url)
+    sums = [Checksum(f"{url}.{algorithm}", algorithm, named=False) for algorithm in ("sha256", "sha512")]
+    add_checksums(tree, url, sums)
     for mirror in NODE_TARBALL_MIRRORS:
-        tree.link(tree.at(url), f"{mirror}/kubernetes/v{directory.tool.version}/binaries/{name}")
+        tree.link(tree.at(url), f"{mirror}/kubernetes/v{version}/binaries/{name}")
 
 
-def link_below_release(tree: ArtifactTree, version: str) -> None:
-    """Links the files below `/release/v1.…`, because dl.k8s.io serves both `/v1.…` and `/release/v1.…`."""
-    root = tree.root / "dl.k8s.io"
-    for file in sorted(path for path in (root / f"v{version}").rglob("*") if path.is_file()):
-        tree.link(file, f"dl.k8s.io/release/{file.relative_to(root)}")
-
-
-def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
+def write_stable_files(tree: ArtifactTree, versions: Iterable[str]) -> None:
     """Writes the files that contain the newest version, of all versions and of each minor version."""
     newest_first = sorted(versions, key=lambda version: [int(part) for part in version.split(".")], reverse=True)
     named: dict[str, str] = {}
@@ -291,14 +275,14 @@ def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
         tree.write(f"dl.k8s.io/release/{name}.txt", f"v{version}")
 
 
-def clean_artifacts(toolbox: Toolbox) -> int:
-    """Removes all trees except the one of the current tools; returns the freed bytes."""
-    root = toolbox.cache / "artifacts"
-    directories = published_tools(toolbox)
-    keep = root / tree_key(directories) if all(directory.manifest() for directory in directories) else None
-    freed = 0
+def clean_artifacts(*toolboxes: Toolbox) -> int:
+    """Removes the tree if it has files of tools that are not those of the toolboxes; returns the freed bytes."""
+    current = {each.record for box in toolboxes for each in publications(box) if each.is_current}
+    root = toolboxes[0].cache / "artifacts"
     with file_lock(root / ".lock", "the artifacts"):
-        for folder in sorted(path for path in root.iterdir() if path.is_dir() and path != keep):
-            freed += reclaimable_bytes(folder)
+        if set(records(toolboxes[0]).glob("*")) <= current:
+            return 0
+        freed = reclaimable_bytes(root)
+        for folder in [path for path in root.iterdir() if path.is_dir()]:
             shutil.rmtree(folder)
     return freed

@@ -1,7 +1,8 @@
 """The pinned list of all tools that the lab runs.
 
 The first version of a tool is the default. Kubernetes is last because its build takes longest, so that errors in
-shorter builds appear first. Tools that only long tests use are installed on demand.
+shorter builds appear first. A lab installs `LAB_TOOLS`, and others when a command or a test asks for them. Tools that
+only long tests use are installed on demand, by name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ C_TOOLCHAIN = (
     BuildRequirement("libseccomp-dev", library="libseccomp.a"),
 )
 AGENT_COMMANDS = ("kubelet", "kubectl", "kubeadm")  # what the agent downloads
-NODE_COMMANDS = (*AGENT_COMMANDS, "kube-proxy")
+KUBE_PROXY = "kube-proxy"  # in the node tarball and in the cluster network, which few labs use
 CONTROL_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 E2E_IMAGE_FILES = ("agnhost/porter", "nautilus/html", "kitten/html")
 CNI_PLUGINS = {
@@ -42,10 +43,12 @@ CNI_PLUGINS = {
 }
 
 
-def kubernetes(version: str, commands: tuple[str, ...], *, on_demand: bool = False) -> GoTool:
+def kubernetes(
+    version: str, commands: tuple[str, ...], *, name: str = "kubernetes", on_demand: bool = False
+) -> GoTool:
     asks = {"kubectl": ("version", "--client"), "kubeadm": ("version",)}
     return GoTool(
-        "kubernetes",
+        name,
         version,
         tuple(Command(name, f"k8s.io/kubernetes/cmd/{name}", asks.get(name, ("--version",))) for name in commands),
         BuildRecipe(f"kubernetes-{version}", kubernetes_stamps(version), megabytes=3800),
@@ -258,10 +261,12 @@ TOOLS: tuple[GoTool, ...] = (
             "ctr",
         ),
     ),
-    kubernetes("1.36.3", (*CONTROL_COMMANDS, *NODE_COMMANDS)),
-    kubernetes("1.35.4", NODE_COMMANDS),
-    kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS), on_demand=True),
-    kubernetes("1.33.13", NODE_COMMANDS, on_demand=True),
+    kubernetes("1.36.3", (*CONTROL_COMMANDS, *AGENT_COMMANDS)),
+    kubernetes("1.36.3", (KUBE_PROXY,), name=KUBE_PROXY),
+    kubernetes("1.35.4", AGENT_COMMANDS),
+    kubernetes("1.35.4", (KUBE_PROXY,), name=KUBE_PROXY),
+    kubernetes("1.34.4", (*CONTROL_COMMANDS, *AGENT_COMMANDS), on_demand=True),
+    kubernetes("1.33.13", AGENT_COMMANDS, on_demand=True),
     podnet("1.0"),
     etcd("3.6.8"),
     coredns("1.15.0"),
@@ -300,6 +305,42 @@ def tool_names(tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[str, ...]:
 def go_tool(name: str) -> GoTool:
     """Returns the default version of a tool that the lab downloads or builds, also if it is installed on demand."""
     return next(tool for tool in TOOLS if tool.name == name)
+
+
+# About how long builds take on two cores that do nothing else, with empty caches of Go and in this order: later ones
+# find packages of earlier ones compiled. Others take less than a minute.
+BUILD_MINUTES = {
+    "node-problem-detector 1.34.0": 1.2,
+    "containerd 2.4.2": 1.9,
+    "containerd 1.7.29": 1.6,
+    "kubernetes 1.36.3": 5,
+    "kube-proxy 1.36.3": 0.5,
+    "kubernetes 1.35.4": 3.5,
+    "kube-proxy 1.35.4": 0.5,
+    "kubernetes 1.34.4": 5,
+    "kubernetes 1.33.13": 3.5,
+    "podnet 1.0": 0.5,
+    "etcd 3.6.8": 1,
+    "coredns 1.15.0": 2,
+    "sample-apiserver 0.29.2": 2,
+    "kubernetes-e2e 1.36.3": 4,
+}
+# What every lab runs, and what its nodes run in their default versions.
+LAB_TOOLS = (
+    *(tool.name for tool in DEBIAN_TOOLS),
+    *(
+        go_tool(name).selector
+        for name in (
+            *("pause", "toxiproxy", "runc", "cni-plugins", "node-problem-detector"),
+            *("containerd", "kubernetes"),
+        )
+    ),
+)
+
+
+def suite_tools() -> tuple[str, ...]:
+    """Returns the selectors of all tools but those on demand."""
+    return tuple(dict.fromkeys(tool.selector if isinstance(tool, GoTool) else tool.name for tool in select_tools()))
 
 
 # What a node of another architecture than the host's needs: its programs and those of images, in default versions.

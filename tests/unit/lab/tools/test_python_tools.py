@@ -55,7 +55,7 @@ def test_python_tool_is_found_only_when_installed(tmp_path: Path) -> None:
     with pytest.raises(ToolError) as missing:
         box.path("azure-cli", "az")
     assert missing.value.name == "tool-missing"
-    assert [state.state for state in box.missing()] == ["missing"]
+    assert [state.state for state in box.states()] == ["missing"]
     place = box.python_tool_directory(AZ).path
     place.mkdir(parents=True)
     (place / "az").write_text("az")

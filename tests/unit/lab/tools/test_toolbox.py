@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,13 +44,6 @@ def test_program_is_found_by_tool_command_and_version(tmp_path: Path) -> None:
     assert box.path("runc", "runc", "1.4.0").read_text().startswith("runc 1.4.0")
 
 
-def test_missing_tool_error_hints_at_install_command(tmp_path: Path) -> None:
-    with pytest.raises(ToolError) as missing:
-        Toolbox(tmp_path, "amd64").path("kubernetes", "kubelet")
-    assert missing.value.name == "tool-missing"
-    assert "aks-flex-lab tools install" in missing.value.hint
-
-
 def test_unknown_command_error_lists_known_commands(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="containerd has no command 'nerdctl'") as unknown:
         Toolbox(tmp_path, "amd64").path("containerd", "nerdctl")
@@ -59,32 +51,18 @@ def test_unknown_command_error_lists_known_commands(tmp_path: Path) -> None:
 
 
 def test_tool_state_is_missing_ready_or_damaged(tmp_path: Path) -> None:
-    runc = tool("runc", "1.4.0")
-    box = Toolbox(tmp_path, "amd64", (runc,))
-    assert [state.state for state in box.missing()] == ["missing"]
-    store_fake_tool(box.tool_directory(runc))
-    (ready,) = box.states()
-    assert (ready.state, ready.source, ready.version) == ("ready", "build", "1.4.0")
-    assert ready.size == len(box.path("runc", "runc", "1.4.0").read_bytes())
-    assert box.missing() == ()
-    box.path("runc", "runc", "1.4.0").unlink()
-    assert [state.state for state in box.missing()] == ["damaged"]
-
-
-def test_tool_on_demand_replaces_the_default_version(tmp_path: Path) -> None:
-    box = Toolbox(tmp_path, "amd64", on_demand=("etcd@3.6.8", "kubernetes@1.33.13"))
-    assert box.on_demand_version("etcd") == "3.6.8"
-    assert replace(box, on_demand=()).on_demand_version("etcd") is None
-
-
-def test_tool_on_demand_is_not_missing_until_it_is_used(tmp_path: Path) -> None:
     older = tool("kubernetes", "1.33.13")
     box = Toolbox(tmp_path, "amd64", (older,))
-    assert [state.state for state in box.states()] == ["on demand"]
-    assert box.missing() == ()
+    assert [state.state for state in box.states()] == ["missing"]
     with pytest.raises(ToolError) as missing:
         box.path("kubernetes", "kubelet", "1.33.13")
     assert missing.value.hint == "Run `aks-flex-lab tools install kubernetes@1.33.13`."
+    store_fake_tool(box.tool_directory(older))
+    (ready,) = box.states()
+    assert (ready.state, ready.source, ready.version) == ("ready", "build", "1.33.13")
+    assert ready.size == sum(box.path("kubernetes", name, "1.33.13").stat().st_size for name in ready.commands)
+    box.path("kubernetes", "kubelet", "1.33.13").unlink()
+    assert [state.state for state in box.states()] == ["damaged"]
 
 
 def test_clean_removes_tools_not_in_catalog(tmp_path: Path) -> None:
@@ -169,7 +147,7 @@ def test_one_build_command_covers_all_programs_of_a_tool(tmp_path: Path) -> None
     assert "-tags=seccomp,netgo,osusergo" in words
     assert "-ldflags=-s -w -extldflags -static" in words
     (kubernetes,) = go_builder.build_commands(tmp_path / "go", tool("kubernetes", "1.35.4"), tmp_path)
-    assert kubernetes[-4:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.NODE_COMMANDS]
+    assert kubernetes[-3:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.AGENT_COMMANDS]
     assert any("-X k8s.io/component-base/version.gitVersion=v1.35.4" in word for word in kubernetes)
 
 
@@ -200,3 +178,9 @@ def test_unmet_build_requirements_are_detected() -> None:
     assert not go_builder.is_requirement_met(BuildRequirement("nothing-dev", library="libnothing-of-the-kind.a"))
     assert not go_builder.is_requirement_met(BuildRequirement("nothing", program="no-program-of-the-kind"))
     assert go_builder.is_requirement_met(BuildRequirement("dash", program="sh"))
+
+
+@pytest.mark.parametrize(("gigabytes", "cores", "each"), [(8, 2, 2), (8, 16, None), (1, 2, None)])
+def test_compiler_collects_no_garbage_where_memory_suffices(gigabytes: int, cores: int, each: int | None) -> None:
+    expected = {"GOGC": "off", "GOMEMLIMIT": str(each << 30)} if each else {}
+    assert go_builder.garbage_collection(gigabytes << 30, cores) == expected
