@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
+from time import monotonic  # of the thread that waits, also while a test replaces `time.monotonic`
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -45,29 +46,19 @@ class ActiveLimit:
         self.expired = False
         self._end = time.monotonic() + seconds
         self._watched: list[Any] = []  # connections, and sockets that connections have released to their responses
-        self._ended = threading.Event()
-        self._lock = threading.Lock()  # a closed descriptor can belong to another file at once
 
     def watch(self, item: Any) -> None:
         if item is not None and not any(each is item for each in self._watched):
             self._watched.append(item)
 
     def expire(self) -> None:
-        with self._lock:
-            if self._ended.is_set():
-                return
-            self.expired = True
-        while not self._ended.is_set():
-            with self._lock:
-                for each in () if self._ended.is_set() else tuple(self._watched):
-                    interrupt(_socket_of(each))
-            self._ended.wait(REPEAT_SECONDS)
+        self.expired = True
+        for each in tuple(self._watched):
+            interrupt(_socket_of(each))
 
-    def end(self) -> None:
-        """Ends the limit, in the thread of the requests. Closes what was interrupted: no caller gets the response."""
-        with self._lock:
-            self._ended.set()
-        for each in self._watched if self.expired else ():
+    def close(self) -> None:
+        """Closes what was interrupted: no caller gets the response."""
+        for each in self._watched:
             close_socket(_socket_of(each))
             with suppress(OSError, ValueError):
                 each.close()  # a connection without a socket can be used again
@@ -75,6 +66,48 @@ class ActiveLimit:
     @property
     def seconds_left(self) -> float:
         return self._end - time.monotonic()
+
+
+class Watchdog:
+    """Expires the limits of all threads, in one thread: a download has a limit for each of a thousand reads, and
+    starting a thread for each would cost more than the read.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: dict[ActiveLimit, float] = {}
+        self._wakes = 0.0
+        self._thread: threading.Thread | None = None
+
+    def add(self, limit: ActiveLimit) -> None:
+        due = monotonic() + limit.seconds
+        with self._changed:
+            self._due[limit] = due
+            if self._thread is None or not self._thread.is_alive():
+                self._wakes = due
+                self._thread = threading.Thread(target=self._run, name="time limits", daemon=True)
+                self._thread.start()
+            elif due < self._wakes:
+                self._changed.notify()
+
+    def remove(self, limit: ActiveLimit) -> None:
+        """Afterwards the limit interrupts nothing: a closed descriptor can belong to another file at once."""
+        with self._changed:
+            del self._due[limit]
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._due:
+                now = monotonic()
+                for limit in [limit for limit, due in self._due.items() if due <= now]:
+                    limit.expire()
+                    self._due[limit] = now + REPEAT_SECONDS
+                self._wakes = min(self._due.values())
+                self._changed.wait(self._wakes - now)
+            self._thread = None
+
+
+_watchdog = Watchdog()
 
 
 @contextmanager
@@ -85,10 +118,8 @@ def time_limit(seconds: float) -> Iterator[None]:
     limit alone.
     """
     limit, outer = ActiveLimit(seconds), getattr(_thread, "limit", None)
-    timer = threading.Timer(seconds, limit.expire)
-    timer.daemon = True
     _thread.limit = limit
-    timer.start()
+    _watchdog.add(limit)
     try:
         yield
     except Exception:
@@ -97,8 +128,9 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise
     finally:
         _thread.limit = outer
-        timer.cancel()
-        limit.end()
+        _watchdog.remove(limit)
+        if limit.expired:
+            limit.close()
     if limit.expired:
         raise RequestTimeout(seconds)
 
