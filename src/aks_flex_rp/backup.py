@@ -116,8 +116,6 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
         manifest = _unpack(source, directory)
         check_database(directory / DATABASE)
         _end_sessions(directory / DATABASE)
-        if _is_unsigned(directory / DATABASE):  # of an earlier release, whose rows the service signs once
-            settings.authenticated_file.unlink(missing_ok=True)
         targets = _restore_targets(settings, directory)
         aside = _set_aside(settings, targets)
         for file, target in targets.items():
@@ -144,11 +142,6 @@ def check_database(file: Path) -> None:
         raise SchemaTooNew(version, raw_database.newest_schema_version())
 
 
-def _is_unsigned(file: Path) -> bool:
-    with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
-        return not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'record_upgrade'").fetchone()
-
-
 def _corrupt(check_result: object) -> ConfigError:
     return ConfigError("backup-corrupt", f"The database is corrupt: {check_result}.", "Use an earlier backup.")
 
@@ -156,8 +149,7 @@ def _corrupt(check_result: object) -> ConfigError:
 def _end_sessions(file: Path) -> None:
     """Deletes all dashboard sessions, so that a user who signed out after the backup is not signed in again."""
     with closing(connect(file.as_uri())) as connection:
-        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
-            connection.execute("DELETE FROM sessions")
+        connection.execute("DELETE FROM sessions")
 
 
 def _counts(file: Path) -> tuple[int, int, int]:

@@ -30,7 +30,6 @@ class Caller:
     tenant: str = ""
     ids: frozenset[str] = frozenset()  # lowercase IDs that role grants can name: object, application, groups
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
-    former_audience: bool = False  # the token is for an earlier audience, with which only nodes may call
     node: NodeRef | None = None  # the only node as which the owner of a node key may act
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -20,14 +19,13 @@ from aks_flex_rp.clusters import access as accesses
 from aks_flex_rp.clusters import bootstrap_tokens, connections
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.facts import ClusterFacts
-from aks_flex_rp.clusters.holder import HOLDER_FACT, new_holder_id
+from aks_flex_rp.clusters.holder import HOLDER_FACT
 from aks_flex_rp.clusters.informer import run_periodically
 from aks_flex_rp.clusters.node_controller import NODES, NodeMachine, name_conflict, node_machine
 from aks_flex_rp.nodes.cluster_sync import ENDPOINTS
 from aks_flex_rp.nodes.context import ClusterInfo
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
-from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
@@ -230,7 +228,7 @@ class ClusterRegistry:
 
     async def _sync(self) -> None:
         async with self._syncing:
-            found = {cluster.key: await self._held(cluster) for cluster in await self._store.clusters()}
+            found = {cluster.key: cluster for cluster in await self._store.clusters()}
             same = {key for key, cluster in found.items() if cluster == self._clusters.get(key)}
             self._infos = {key: info for key, info in self._infos.items() if key in same}
             self._clusters = found
@@ -241,18 +239,6 @@ class ClusterRegistry:
             self._failures = {key: why for key, why in self._failures.items() if key in found}
             for key in found.keys() - self._watches.keys():
                 await self._start_controller(found[key])
-
-    async def _held(self, cluster: Cluster) -> Cluster:
-        """Returns the cluster with an ID of this service, which one that an earlier release added may lack."""
-        if cluster.facts.get(HOLDER_FACT):
-            return cluster
-        facts = {**cluster.facts, HOLDER_FACT: new_holder_id()}
-        held = replace(cluster, facts=facts, version=cluster.version + 1)
-        try:
-            await self._store.put_cluster(held, cluster.version)
-        except Conflict:
-            return cluster  # another replica was faster: read at the next sync
-        return held
 
     @staticmethod
     def _connection_of(cluster: Cluster | None) -> bytes:

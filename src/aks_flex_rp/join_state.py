@@ -46,7 +46,6 @@ class AccessMethod(StoredEnum):
 
 
 KUBELET_ROLE = "aks-flex-node:kubelet"
-EARLIER_KUBELET_ROLE = "system:node"  # of nodes that joined before the service had a role of its own
 ACCESS_ROLES: Mapping[AccessMethod, str] = {
     AccessMethod.EXEC: KUBELET_ROLE,
     AccessMethod.CERTIFICATE: "system:node-bootstrapper",
@@ -59,27 +58,18 @@ class ClusterAccess:
 
     identity: str  # object ID, which is the user name in a cluster with Entra ID authentication
     method: AccessMethod
-    earlier_role: bool = False  # exec with the role of earlier releases, until the node's kubelet needs no more
-    # When a managed node first got a configuration with which it does not need the earlier role; 0 if it has not.
-    narrow_since: float = field(default=0.0, compare=False)
 
     @property
     def role(self) -> str | None:
         """Returns the ClusterRole for the method, or None for a method of another release."""
-        return EARLIER_KUBELET_ROLE if self.earlier_role else ACCESS_ROLES.get(self.method)
+        return ACCESS_ROLES.get(self.method)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ClusterAccess:
-        method = AccessMethod(document["way"])
-        earlier, since = method is AccessMethod.EXEC and "role" not in document, document.get("narrowSince", 0.0)
-        return cls(document["identity"], method, earlier, float(since))
+        return cls(document["identity"], AccessMethod(document["method"]))
 
     def to_document(self) -> dict[str, Any]:
-        document: dict[str, Any] = {"identity": self.identity, "way": self.method.value}
-        if self.earlier_role and self.narrow_since:
-            document["narrowSince"] = self.narrow_since
-        own = self.method is AccessMethod.EXEC and not self.earlier_role
-        return {**document, "role": KUBELET_ROLE} if own else document
+        return {"identity": self.identity, "method": self.method.value}
 
 
 @dataclass(frozen=True)

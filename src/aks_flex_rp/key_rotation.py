@@ -15,10 +15,8 @@ from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
-from aks_flex_rp.delivery.config_url import earlier_seal_context
 from aks_flex_rp.nodes.context import secrets_seal_context
-from aks_flex_rp.raw_database import schema_version
-from aks_flex_rp.store import enrolments, migrations, pools, rollout_rows, rollouts, sql
+from aks_flex_rp.store import enrolments, pools, rollout_rows, rollouts, sql
 from aks_flex_rp.store.record_authenticator import (
     enrolment_row,
     identity_owner_row,
@@ -49,7 +47,6 @@ class SealedColumn:
     update: str
     context: Callable[..., str]
     keys: int  # number of columns that identify a row; the last column is the value
-    earlier: Callable[..., str] | None = None  # context of an earlier release, which the value keeps
 
 
 SEALED_COLUMNS = (
@@ -59,27 +56,6 @@ SEALED_COLUMNS = (
         " ORDER BY cluster, node LIMIT $3",
         "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3",
         lambda cluster, node, name, expires: delivery_context(name, cluster, node, expires),
-        2,
-        lambda cluster, node, name, _expires: earlier_seal_context(name, cluster, node),
-    ),
-)
-
-
-# Of a database that an earlier release wrote, until it is migrated.
-UNSIGNED_COLUMNS = (
-    SealedColumn(
-        "clusters",
-        "SELECT key, connection FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
-        "UPDATE clusters SET connection = $3 WHERE key = $1 AND connection = $2",
-        connection_seal_context,
-        1,
-    ),
-    SealedColumn(
-        "nodes",
-        "SELECT cluster, key, secrets FROM nodes WHERE (cluster, key) > ($1, $2) AND gone = 0"
-        " AND length(secrets) > 0 ORDER BY cluster, key LIMIT $3",
-        "UPDATE nodes SET secrets = $4 WHERE cluster = $1 AND key = $2 AND secrets = $3",
-        secrets_seal_context,
         2,
     ),
 )
@@ -128,10 +104,6 @@ SIGNED_TABLES = (
         frozenset({"node", "deleted node"}),
         "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3",
     ),
-)
-
-# Of a database that has pools.
-POOL_TABLES = (
     SignedTable(
         "pools",
         pools.SELECT_ALL_POOLS,
@@ -184,9 +156,6 @@ POOL_TABLES = (
         " AND thumbprint = $3 AND code = $4",
         ("", "", ""),
     ),
-)
-
-ROLLOUT_TABLES = (
     SignedTable(
         "roll-outs",
         rollouts.SELECT_ALL,
@@ -236,24 +205,13 @@ class RotationResult:
     unopened: list[str] = field(default_factory=list)  # contexts of values that are corrupt or whose key is missing
 
 
-async def _stored(database: Database) -> tuple[tuple[SealedColumn, ...], tuple[SignedTable, ...]]:
-    """Returns the columns and tables with sealed values, as the schema of the database has them."""
-    version = await schema_version(database)
-    if migrations.opens_upgrade(version):
-        return (*SEALED_COLUMNS, *UNSIGNED_COLUMNS), ()
-    more = (*(POOL_TABLES if version >= migrations.POOLS_VERSION else ()),)
-    more += ROLLOUT_TABLES if version >= migrations.ROLLOUTS_VERSION else ()
-    return SEALED_COLUMNS, (*SIGNED_TABLES, *more)
-
-
 async def count_by_key(database: Database) -> Counter[str]:
     """Counts the sealed values and the authenticated rows by the ID of their key."""
     found: Counter[str] = Counter()
-    columns, tables = await _stored(database)
-    for kind in columns:
+    for kind in SEALED_COLUMNS:
         async for row in read_rows(database, kind.select, kind.keys):
             found[sealing_key_id(_as_bytes(row[-1]))] += 1
-    for table in tables:
+    for table in SIGNED_TABLES:
         async for row in read_rows(database, table.select, table.keys, table.first):
             value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
             found.update({*([sealing_key_id(value)] if value else ()), *([code_key_id(row[-1])] if row[-1] else ())})
@@ -262,11 +220,10 @@ async def count_by_key(database: Database) -> Counter[str]:
 
 async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     rotation = RotationResult()
-    columns, tables = await _stored(database)
     for _ in range(PASSES):
-        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in columns])
-        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in tables])
-        changed += await _sign_owners(database, sealer, rotation) if tables else 0
+        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
+        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in SIGNED_TABLES])
+        changed += await _sign_owners(database, sealer, rotation)
         if not changed:
             break
     return rotation
@@ -292,8 +249,6 @@ async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, r
         if sealer.is_current(value):
             continue
         context = kind.context(*names)
-        if kind.earlier and _opened(sealer, value, kind.earlier(*names)) is not None:
-            context = kind.earlier(*names)
         opened = _opened(sealer, value, context, rotation)
         if opened is not None:
             sealed = sealer.seal(opened, context)

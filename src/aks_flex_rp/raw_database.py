@@ -189,7 +189,7 @@ def newest_schema_version() -> int:
 
 
 COPIED_TABLES = (
-    *("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners"),
+    *("clusters", "nodes", "cluster_numbers", "fleet", "deliveries", "audit", "identity_owners"),
     *("pools", "pool_revisions", "enrolments", "enrolled_machines"),
     *("rollouts", "rollout_nodes", "rollout_signals", "pool_versions"),
 )
@@ -208,11 +208,11 @@ async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, 
             old.execute("BEGIN")  # reads all tables from one snapshot
             async with new.transaction():
                 moved = {table: await _copy_table(old, new, table) for table in COPIED_TABLES}
-                # The next audit event must get an unused number.
-                await new.execute(
-                    "SELECT setval(pg_get_serial_sequence('audit', 'sequence'),"
-                    " COALESCE(MAX(sequence), 0) + 1, false) FROM audit"
-                )
+                for table in ("audit", "rollout_signals"):  # the next row must get an unused number
+                    await new.execute(
+                        f"SELECT setval(pg_get_serial_sequence('{table}', 'sequence'),"  # noqa: S608 - our own tables
+                        f" COALESCE(MAX(sequence), 0) + 1, false) FROM {table}"
+                    )
             old.execute("ROLLBACK")
     return moved
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.key_rotation import POOL_TABLES, ROLLOUT_TABLES, SIGNED_TABLES, read_rows
+from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
 from aks_flex_rp.store import enrolments, pools, rollout_rows, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
-TABLES = (*SIGNED_TABLES, *POOL_TABLES, *ROLLOUT_TABLES)
 COLUMNS = {
     "cluster": "key, id, facts, connection, version, code",
     "pool": pools.POOL_COLUMNS,
@@ -114,7 +113,7 @@ def _plain(value: object) -> object:
 
 
 async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterator[ReviewedRecord]:
-    for table in TABLES:
+    for table in SIGNED_TABLES:
         async for row in read_rows(database, table.select, table.keys, table.first):
             signed = table.signed(row)
             state = codes.check(signed.kind, signed.values, signed.code)
@@ -164,7 +163,7 @@ async def _accept(database: Database, codes: RecordCodes, record: ReviewedRecord
 
     The revision is at least the time, which is above what a running service has read, and leaves room to count on.
     """
-    table: SignedTable = next(each for each in TABLES if record.kind in each.kinds)
+    table: SignedTable = next(each for each in SIGNED_TABLES if record.kind in each.kinds)
     present, at = record.signed.revision, table.revision
     if at is None:
         code = codes.sign(record.signed.kind, record.signed.values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp import private_files, raw_database
+from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
 from aks_flex_rp.api.machine_routes import MachineRoutes
@@ -48,7 +48,6 @@ from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
-from aks_flex_rp.nodes.earlier_roles import EarlierRoles
 from aks_flex_rp.nodes.enroller import Enroller
 from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
 from aks_flex_rp.nodes.join_tracker import JoinTracker
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.connections import ClusterConnection
-    from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
     from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
@@ -133,27 +131,15 @@ def _encoded(file: Path) -> str:
 SWEEP_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 REPAIR_SECONDS = 900.0
-FORMER_AUDIENCES = (
-    "Nodes of tenant %s may still use tokens for %s (formerAudiences). If these are tokens for Azure, root on this "
-    "host could use them there. Remove the setting when the log no longer names nodes that use them."
-)
-
 log = logging.getLogger(__name__)
 
 
-def open_records(
-    settings: ServiceSettings, count: Callable[[str], None] = lambda _: None, source: Path | None = None
-) -> RecordAuthenticator:
-    """Returns what authenticates the rows of the database (or of a SQLite file), with the keys of the service."""
-    required = settings.require_authenticated_records or settings.authenticated_file.exists()
-    return RecordAuthenticator(
-        open_sealer(settings, source).codes, count, required=required, resource=record_resource
-    )
+def open_store(settings: ServiceSettings, count: Callable[[str], None] = lambda _: None) -> Store:
+    """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory.
 
-
-def open_store(settings: ServiceSettings, records: RecordAuthenticator | None = None) -> Store:
-    """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
-    records = records or open_records(settings)
+    `count` is told of each record that is not authentic.
+    """
+    records = RecordAuthenticator(open_sealer(settings).codes, count, resource=record_resource)
     if address := raw_database.postgres_address(settings):
         from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - the driver is not needed with SQLite
 
@@ -182,8 +168,7 @@ class Service:
         self.settings = settings
         self.admin_key = AdminKey(settings.admin_key_file)
         self.metrics = metrics = Metrics()
-        self._records = open_records(settings, lambda outcome: metrics.records.labels(outcome).inc())
-        self.store = open_store(settings, self._records)
+        self.store = open_store(settings, lambda outcome: metrics.records.labels(outcome).inc())
         self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
         count_notification = metrics.notifications
         self._notifying = Notifier(
@@ -210,15 +195,9 @@ class Service:
             endpoints=agent_endpoints(settings),
         )
         sync, notices = ClusterSync(context), self._notifying.publisher
-        earlier_roles = EarlierRoles(sync)
-
-        async def follow(key: str, facts: ClusterFacts) -> None:
-            await sync.sync(key, facts)
-            await earlier_roles.replace_all(key, facts)
-
         self.join_tracker = JoinTracker(
             context,
-            follow,
+            sync.sync,
             lambda outcome: metrics.joins.labels(outcome).inc(),
             notices,
             poll_cache.last_seen,
@@ -261,13 +240,8 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        for tenant in self.settings.auth.tenants:
-            if tenant.former_audiences:
-                log.warning(FORMER_AUDIENCES, tenant.tenant_id, ", ".join(tenant.former_audiences))
         self.admin_key.ensure()
         await self.store.start()
-        self._record_authenticated()
-        await self.store.refresh_fleet()
         await self.delivery.start()
         self.poll_cache.start()
         await self.clusters.start()
@@ -282,14 +256,6 @@ class Service:
             )
         ]
         self._running = True
-
-    def _record_authenticated(self) -> None:
-        """Remembers, outside of the database, that it has no rows of an earlier release any more.
-
-        Someone who turns the database back into one of an earlier release gets none of its rows signed then.
-        """
-        if not self._records.upgrade_until and not self.settings.authenticated_file.exists():
-            private_files.create(self.settings.authenticated_file, b"")
 
     async def stop(self) -> None:
         self._running = False
@@ -351,23 +317,17 @@ class Service:
         self.metrics.set_rollouts(await count_rollouts(self.store))
 
     async def _repair_periodically(self) -> None:
-        """Repairs the fleet rows periodically, first after a delay:
-
-        older replicas are replaced after this one starts.
-        """
+        """Repairs the fleet rows periodically, not at the start, when all nodes poll."""
         await asyncio.sleep(REPAIR_SECONDS)
         await run_periodically("fleet", self._repair_fleet, REPAIR_SECONDS)
 
     async def _repair_fleet(self) -> None:
         if repaired := await self.store.repair_fleet():
-            log.info("Rebuilt %d fleet rows whose nodes were written by another release.", repaired)
+            log.info("Rebuilt %d fleet rows that differed from their nodes.", repaired)
 
     async def _sweep(self) -> None:
         """Removes expired config URLs, sessions and old audit events. Cluster controllers remove expired tokens."""
         now = time.time()
-        if self._records.upgrade_until:
-            await self.store.sign_upgraded()
-            self._record_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
         await self.join_tracker.refused_fetches.flush(self.store, now)

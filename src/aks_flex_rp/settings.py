@@ -203,11 +203,6 @@ class ServiceSettings(SettingsModel):
         description="Accept a PostgreSQL server on the network without `sslmode=verify-full`. Anyone on that network "
         "can then read and change the database.",
     )
-    require_authenticated_records: bool = Field(
-        default=False,
-        description="Never sign rows that have no authentication code. A database of an earlier release is then not "
-        "upgraded: set it after the upgrade, or for databases that this release created.",
-    )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
     )
@@ -279,7 +274,7 @@ class ServiceSettings(SettingsModel):
 
     @property
     def role_grants(self) -> tuple[RoleGrant, ...]:
-        """Returns the role grants with their tenants. Grants of earlier releases belong to the only tenant."""
+        """Returns the role grants with their tenants. A grant without one belongs to the only tenant."""
         only = next(iter(self._tenants()), None)
         return tuple(
             grant if grant.tenant_id else grant.model_copy(update={"tenant_id": only}) for grant in self.auth.roles
@@ -324,11 +319,6 @@ class ServiceSettings(SettingsModel):
     @property
     def sqlite_file(self) -> Path:
         return self.state_dir / "flex.db"
-
-    @property
-    def authenticated_file(self) -> Path:
-        """The file that records that no row of an earlier release is left to sign."""
-        return self.state_dir / "records.authenticated"
 
     @property
     def keys(self) -> Path:

@@ -216,24 +216,6 @@ async def _levels(client: KubeClient, expected: set[str], *, allow_exec: bool) -
 
 
 @in_loop
-async def test_account_replaces_earlier_role_of_exec_node(lab: Lab, account: DirectConnection) -> None:
-    """The policy allows the bindings of earlier releases to stay, and the interim binding."""
-    lab.cluster.apply(access.access_binding(OID, "system:node", "edge-36"))
-    lab.cluster.run("apply", *EXEC_FILE)
-    try:
-        async with KubeClient(FixedConnection(account)) as client:
-            earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-            await access.grant_access(client, "edge-36", earlier)
-            path = f"{prerequisites.BINDINGS}/aks-flex-node:node:edge-36"
-            assert await refused(client, "PATCH", path, {"subjects": [OWN_ACCOUNT]})
-            await access.grant_access(client, "edge-36", ClusterAccess(OID, AccessMethod.EXEC))
-            assert (await client.get(path))["roleRef"]["name"] == KUBELET_ROLE
-            await access.withdraw_access(client, "edge-36")
-    finally:
-        lab.cluster.run("delete", *EXEC_FILE)
-
-
-@in_loop
 async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConnection) -> None:
     lab.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cloud-1"}})
     try:

@@ -6,7 +6,6 @@ The agent and the resource provider import this module. The wheel of `az aks fle
 from __future__ import annotations
 
 API_VERSION = "2026-05-01-preview"
-NEXT_CONFIG_PREFERENCE = "next-config"  # in the Prefer header of a poll: the agent understands `nextConfig`
 CLIENT_CERTIFICATE_FILE = "/etc/aks-flex-node/client.pem"  # of the service principal of a machine
 CORDONED_ANNOTATION = (
     "flex.aks.azure.com/cordoned"  # on a Node: cordoned by its agent for an update, which also uncordons it

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from aks_flex_node.api.contract import API_VERSION, NEXT_CONFIG_PREFERENCE
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
@@ -21,7 +21,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import if_none_match_matches
-from aks_flex_rp.resource.view import etag_without_next, machine_document
+from aks_flex_rp.resource.view import machine_document
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -122,9 +122,6 @@ class ArmRoutes:
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())
             await self.reports.access_grants.try_ensure_access(request.cluster, found, request.request)
         etag, headers = found.etag, request.http_request.headers
-        if request.request.acts_as_node and NEXT_CONFIG_PREFERENCE not in headers.get("prefer", ""):
-            etag = etag_without_next(etag)
-            shown["properties"].pop("nextConfig", None)
         if if_none_match_matches(headers.get("if-none-match", ""), etag):
             return http_messages.json_response(304, headers={"ETag": etag})
         return http_messages.json_response(200, shown, {"ETag": etag})

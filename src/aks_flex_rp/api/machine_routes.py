@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aks_flex_node import __version__
-from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE
 from aks_flex_node.api.enrolments import ENROLMENT_PATH, MAX_FACTS_BYTES, NOT_FOUND, parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER
@@ -45,17 +43,7 @@ class MachineRoutes:
 
     def routes(self) -> tuple[Route, ...]:
         path = ENROLMENT_PATH + "{secret}"
-        return (Route(path, answered(self.refuse_earlier_agent, self.enrol), methods=ALL_METHODS),)
-
-    async def refuse_earlier_agent(self, incoming: Incoming, request_id: str) -> Response:
-        """Answers a GET: an agent of an earlier release shows the message of this code."""
-        await self._find(incoming, request_id)
-        raise ArmError(
-            409,
-            ON_ANOTHER_MACHINE,
-            "This is the URL of an enrolment, which many machines may use, and this client does not know that. "
-            f"Update the agent on this machine to version {__version__}, and run the same command again.",
-        )
+        return (Route(path, answered(post=self.enrol), methods=ALL_METHODS),)
 
     async def enrol(self, incoming: Incoming, request_id: str) -> Response:
         enrolment = await self._find(incoming, request_id)

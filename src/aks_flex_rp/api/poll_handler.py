@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aks_flex_node.api.contract import API_VERSION, NEXT_CONFIG_PREFERENCE
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.resource.view import etag_without_next
 from aks_flex_rp.store.model import StoreError
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ class PollRequest(NamedTuple):
     seconds: float
     echoed: bytes = b""  # the client's request ID, if it wants it returned
     machine: bytes = b""  # the machine of the agent, as it names itself
-    wants_next: bool = False  # the agent understands `nextConfig`
 
 
 class PathCache:
@@ -144,8 +142,7 @@ class PollHandler:
             return False  # the application decides to which node the identity belongs
         if not own and not self._may_read(caller, node_ref[0]):
             return False
-        etag = poll_state.etag if poll.wants_next or not own else etag_without_next(poll_state.etag)
-        if etag.encode() != poll.etag or authorizer.retry_after(caller, node_ref if own else None, "read"):
+        if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_ref if own else None, "read"):
             return False
         granted = poll_state.granted_identity
         if own and granted is not None and (not granted if by_key else granted != caller.id):
@@ -190,7 +187,6 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
         _seconds(prefer) if prefer else 0.0,
         echoed,
         machine,
-        NEXT_CONFIG_PREFERENCE.encode() in prefer,
     )
 
 

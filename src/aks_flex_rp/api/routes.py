@@ -93,19 +93,19 @@ class ArmRoute(Route):
 Endpoint: TypeAlias = "Callable[[Incoming, str], Awaitable[Response]]"
 
 
-def answered(endpoint: Endpoint, post: Endpoint | None = None) -> Callable[[Incoming], Awaitable[Response]]:
-    """Wraps an endpoint for GET and HEAD, and one for POST if given, that returns errors in ARM's format.
+def answered(get: Endpoint | None = None, post: Endpoint | None = None) -> Callable[[Incoming], Awaitable[Response]]:
+    """Wraps an endpoint for GET, one for POST, or both, that return errors in ARM's format.
 
     HEAD does not count as a bundle fetch.
     """
+    endpoints = {method: endpoint for method, endpoint in (("GET", get), ("POST", post)) if endpoint}
 
     async def answer(incoming: Incoming) -> Response:
         request_id = http_messages.new_request_id()
         try:
-            chosen = post if incoming.method == "POST" else endpoint if incoming.method == "GET" else None
-            if chosen is None:
-                raise errors.method_not_allowed(incoming.method, "GET, POST" if post else "GET")
-            response = await chosen(incoming, request_id)
+            if incoming.method not in endpoints:
+                raise errors.method_not_allowed(incoming.method, ", ".join(endpoints))
+            response = await endpoints[incoming.method](incoming, request_id)
         except ArmError as error:
             response = http_messages.error_response(error)
         except FlexError as error:

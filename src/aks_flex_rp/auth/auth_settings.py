@@ -79,11 +79,6 @@ class TenantSettings(SettingsModel):
         description="Accepted audiences of tokens: the application ID URI or the client ID of the service's own "
         "application in Entra ID, such as `api://CLIENT-ID`. Required, except behind Azure Resource Manager.",
     )
-    former_audiences: tuple[str, ...] = Field(
-        default=(),
-        description="Earlier audiences, with which nodes may still fetch their new configuration. They give no role. "
-        "Remove them when the log no longer names nodes that use them.",
-    )
     ca_file: str | None = Field(
         default=None,
         description="CA certificates (PEM) for a private Entra ID endpoint. Default: the system's CA certificates.",
@@ -137,15 +132,12 @@ class AuthSettings(SettingsModel):
     @property
     def accepted_tenants(self) -> tuple[TenantSettings, ...]:
         """Returns the tenants with their audiences as tokens name them, the service's own before those of Azure."""
-        return tuple(
-            tenant.model_copy(
-                update={
-                    "audiences": _forms(tuple(sorted(tenant.audiences or ARM_AUDIENCES, key=is_azure_audience))),
-                    "former_audiences": _forms(tenant.former_audiences),
-                }
-            )
-            for tenant in self.tenants
-        )
+        accepted: list[TenantSettings] = []
+        for tenant in self.tenants:
+            audiences = sorted(tenant.audiences or ARM_AUDIENCES, key=is_azure_audience)
+            forms = tuple(form for audience in audiences for form in audience_forms(audience))
+            accepted.append(tenant.model_copy(update={"audiences": forms}))
+        return tuple(accepted)
 
 
 def check_audiences(auth: AuthSettings, number: int, tenant: TenantSettings, resource_manager: str = "") -> None:
@@ -157,16 +149,10 @@ def check_audiences(auth: AuthSettings, number: int, tenant: TenantSettings, res
     raise PydanticCustomError(
         "audience",
         "auth.tenants[{number}].audiences: {found}, but the service must not receive tokens that are valid in Azure. "
-        "Register an application for the service in Entra ID and set its ID, such as api://CLIENT-ID. If nodes have "
-        "joined with an audience of Azure (the default of earlier releases, {default}), list it in formerAudiences, "
-        "so that they can fetch their new configuration. If the service stands behind Azure Resource Manager, set "
-        "auth.behindArm to true instead",
-        {"number": number, "found": found, "default": ARM_AUDIENCES[0]},
+        "Register an application for the service in Entra ID and set its ID, such as api://CLIENT-ID. If the service "
+        "stands behind Azure Resource Manager, set auth.behindArm to true instead",
+        {"number": number, "found": found},
     )
-
-
-def _forms(audiences: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(form for each in audiences for form in audience_forms(each))
 
 
 class LimitSettings(SettingsModel):

@@ -97,8 +97,6 @@ class Roles:
             return caller.kind is CallerKind.KEY and operation is not Operation.ROTATE_KEY
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
             return True
-        if caller.former_audience:
-            return False
         if self._granted(caller, operation, cluster):
             return True
         if self._assignments is None:

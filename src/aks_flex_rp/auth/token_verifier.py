@@ -6,7 +6,6 @@ import base64
 import datetime
 import hashlib
 import json
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.node_assertions import KnownNode, SignedAssertion
     from aks_flex_rp.auth.tenant_keys import Fetch
 
-log = logging.getLogger(__name__)
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 SMALLEST_RSA = 2048
@@ -80,7 +78,7 @@ def verify_claims(
             token,
             key.key,
             algorithms=list(algorithms(key)),
-            audience=[*tenant.audiences, *tenant.former_audiences],
+            audience=list(tenant.audiences),
             issuer=list(issuers),
             leeway=skew,
             options={"require": ["exp", "iss", "aud", "tid", "oid"], "strict_aud": False},
@@ -89,14 +87,10 @@ def verify_claims(
         raise token_error(error, tenant) from None
     except (ValueError, OverflowError, RecursionError):  # values that the library does not expect
         raise Unauthenticated("InvalidAuthenticationToken", "The access token cannot be parsed.") from None
-    if not named_audiences(claims) <= {*tenant.audiences, *tenant.former_audiences}:
+    named = claims["aud"]
+    if not set(named if isinstance(named, list) else [named]) <= set(tenant.audiences):
         raise token_error(jwt.InvalidAudienceError(), tenant)  # it would also be valid somewhere else
     return claims
-
-
-def named_audiences(claims: Mapping[str, Any]) -> set[str]:
-    named = claims["aud"]
-    return {str(each) for each in named} if isinstance(named, list) else {str(named)}
 
 
 def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticated:
@@ -117,8 +111,8 @@ def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticate
     return Unauthenticated("InvalidAuthenticationToken", f"The access token {cause}")
 
 
-def caller_from_claims(claims: Mapping[str, Any], *, former: bool = False) -> Caller:
-    """Returns the caller that a verified token identifies. `former` means that its audience is a former one."""
+def caller_from_claims(claims: Mapping[str, Any]) -> Caller:
+    """Returns the caller that a verified token identifies."""
     application = str(claims.get("appid") or claims.get("azp") or "")
     kind = _kind(claims)
     # A user's token also names the client application, whose permissions are not the user's.
@@ -131,7 +125,6 @@ def caller_from_claims(claims: Mapping[str, Any], *, former: bool = False) -> Ca
         str(claims["tid"]).lower(),
         own | _lower(groups if isinstance(groups, list) else ()),
         own | _lower([claims.get("xms_mirid")]),
-        former,
     )
 
 
@@ -269,10 +262,7 @@ class TokenVerifier:
         except Unauthenticated as refused:
             refused.sign_in, refused.resource = authority.tenant.sign_in, authority.tenant.audiences[0]
             raise
-        former = not named_audiences(claims) <= set(authority.tenant.audiences)
-        caller = caller_from_claims(claims, former=former)
-        if former:
-            log.warning("%s (%s) uses a token for the former audience %s.", caller.name, caller.id, claims["aud"])
+        caller = caller_from_claims(claims)
         self._remember(digest, float(claims["exp"]) + self._skew, caller)
         return caller
 

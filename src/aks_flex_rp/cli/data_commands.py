@@ -123,6 +123,8 @@ def migrate(
 
 def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
     from aks_flex_rp import raw_database
+    from aks_flex_rp.service import open_sealer
+    from aks_flex_rp.store import sqlite
 
     address = raw_database.postgres_address(settings)
     if not address:
@@ -132,21 +134,11 @@ def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
             "Set `databaseFile` to a file (mode 0600) that contains the postgresql:// URL.",
         )
     with instance_lock.exclusive(source.absolute().parent):
-        asyncio.run(_sign_source(settings, source))
+        raw_database.require_file(source)
+        open_sealer(settings, source)  # refuses missing keys, before any key is created for the empty database
+        sqlite.open_for_writing(source).close()  # migrates it
         asyncio.run(command_context.migrate_schema(settings))
         return asyncio.run(raw_database.copy_to_postgres(source, address))
-
-
-async def _sign_source(settings: ServiceSettings, source: Path) -> None:
-    """Migrates the SQLite database and signs the rows of an earlier release, before they are copied."""
-    from aks_flex_rp import raw_database
-    from aks_flex_rp.service import open_records
-    from aks_flex_rp.store.sqlite import SqliteStore
-
-    raw_database.require_file(source)
-    store = SqliteStore(source, open_records(settings, source=source))
-    await store.start()
-    await store.stop()
 
 
 async def _versions(settings: ServiceSettings) -> tuple[int, int]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, EXEC_LABEL, INTERIM_PREFIX, RBAC
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, EXEC_LABEL, RBAC
 from aks_flex_rp.clusters.prerequisites import BINDINGS
-from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod, ClusterAccess
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, ClusterAccess
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
@@ -39,12 +39,11 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
     """Returns the access that a binding grants, or None if the binding differs from what the service creates."""
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
-    known = [ClusterAccess(identity, method) for method in ACCESS_ROLES]
-    for access in (*known, ClusterAccess(identity, AccessMethod.EXEC, earlier_role=True)):
-        made = access_binding(identity, str(access.role), binding_node(binding))
-        labelled = EXEC_LABEL in binding["metadata"].get("labels", {}) or access.role != KUBELET_ROLE
-        if labelled and all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
-            return access
+    for method, role in ACCESS_ROLES.items():
+        expected = access_binding(identity, role, binding_node(binding))
+        labelled = EXEC_LABEL in binding["metadata"].get("labels", {}) or role != KUBELET_ROLE
+        if labelled and all(binding.get(part) == expected[part] for part in ("roleRef", "subjects")):
+            return ClusterAccess(identity, method)
     return None
 
 
@@ -54,41 +53,14 @@ def binding_node(binding: KubeObject) -> str:
     return name.removeprefix(BINDING_PREFIX) if name.startswith(BINDING_PREFIX) else ""
 
 
-def interim_name(binding: KubeObject) -> str:
-    """Returns the name of an interim binding, or an empty string for others."""
-    name = str(binding["metadata"]["name"])
-    return name if name.startswith(INTERIM_PREFIX) else ""
-
-
 async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
     """Creates or corrects the binding. Does nothing for an access method of another release."""
     if access.role is None:
-        return None
-    there = await client.find(_path(node))
-    if there and there["roleRef"]["name"] != access.role:  # roleRef is immutable
-        if there["roleRef"]["name"] == EARLIER_KUBELET_ROLE and access.role == KUBELET_ROLE:
-            await client.get(f"{CLUSTER_ROLES}/{KUBELET_ROLE}")  # an earlier manifest does not have it
-            return await _replace_earlier_role(client, node, access, there)
-        await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
+        return
+    binding = await client.find(_path(node))
+    if binding and binding["roleRef"]["name"] != access.role:  # roleRef is immutable
+        await client.delete(_path(node), {"uid": binding["metadata"]["uid"]})
     await client.apply(_path(node), access_binding(access.identity, access.role, node))
-    return None
-
-
-async def _replace_earlier_role(client: KubeClient, node: str, access: ClusterAccess, earlier: KubeObject) -> None:
-    """Replaces the binding of a running node. An interim one has the new role meanwhile, so that the node never loses
-    its access. The access controller deletes it if this is interrupted.
-    """
-    interim = access_binding(access.identity, KUBELET_ROLE, node)
-    name = f"{INTERIM_PREFIX}{node}"
-    labels = {label: value for label, value in interim["metadata"]["labels"].items() if label != EXEC_LABEL}
-    await client.apply(f"{BINDINGS}/{name}", {**interim, "metadata": {"name": name, "labels": labels}})
-    await client.delete(_path(node), {"uid": earlier["metadata"]["uid"]})
-    await client.apply(_path(node), access_binding(access.identity, KUBELET_ROLE, node))
-    await delete_interim(client, name)
-
-
-async def delete_interim(client: KubeClient, name: str) -> None:
-    await client.delete(f"{BINDINGS}/{name}")
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters import access
-from aks_flex_rp.clusters.exec_nodes import INTERIM_PREFIX
 from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, is_flex_node
 from aks_flex_rp.join_state import AccessMethod
@@ -50,22 +49,16 @@ class AccessController:
             str, ClusterAccess | None
         ] = {}  # by node; None if the binding differs from what the service creates
         self._due: dict[str, float] = {}  # by node, since when
-        self._interim: dict[str, float] = {}  # by name of an interim binding, since when
 
     async def listed(self, items: list[KubeObject]) -> None:
         self._there = {name: access.read_binding(item) for item in items if (name := access.binding_node(item))}
-        self._interim = {name: time.monotonic() for item in items if (name := access.interim_name(item))}
         desired = await self._handler.all_granted_access(self._cluster)
         for name in {*self._there, *desired}:
             if self._there.get(name) != desired.get(name) or name not in desired:
                 self.mark_due(name)
 
     async def changed(self, kind: str, item: KubeObject) -> None:
-        name, interim = access.binding_node(item), access.interim_name(item)
-        if interim and kind == "DELETED":
-            self._interim.pop(interim, None)
-        elif interim:
-            self._interim.setdefault(interim, time.monotonic())
+        name = access.binding_node(item)
         if kind == "DELETED":
             self._there.pop(name, None)
         elif name:
@@ -81,14 +74,6 @@ class AccessController:
     async def clean_up(self) -> None:
         """Reconciles the nodes whose difference is old enough. A node that fails stays due."""
         await handle_each(list(self._due), self._reconcile)
-        await handle_each(list(self._interim), self._delete_interim)
-
-    async def _delete_interim(self, name: str) -> None:
-        """Deletes what an interrupted replacement of a role left, when the node has its own binding again."""
-        node = name.removeprefix(INTERIM_PREFIX)
-        if node not in self._due and time.monotonic() - self._interim[name] >= self._settle:
-            await access.delete_interim(self._client, name)
-            self._interim.pop(name, None)
 
     async def _reconcile(self, name: str) -> None:
         since = self._due[name]

@@ -16,12 +16,11 @@ from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
 from aks_flex_rp.clusters.exec_nodes import (
     BINDING_PREFIX,
     EXEC_LABEL,
-    INTERIM_PREFIX,
     OWN_NODE_POLICY,
     RBAC,
     own_node_policy,
 )
-from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,7 +161,7 @@ def _own_objects_policy(account: str) -> KubeObject:
             {
                 "expression": 'request.resource.resource != "clusterrolebindings" || '
                 '(request.operation == "DELETE" ? oldObject.metadata.name.startsWith("aks-flex-node:") : '
-                "variables.earlier || variables.group || variables.identity)",
+                "variables.group || variables.identity)",
                 "message": "The resource provider may write only the role bindings of flex nodes, for their groups "
                 "and the object IDs of their identities.",
             },
@@ -196,14 +195,7 @@ def _bound() -> Iterator[dict[str, str]]:
     yield {
         "name": "identity",
         "expression": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
-        f"(({name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})) || "
-        f"({name}.startsWith({json.dumps(INTERIM_PREFIX)}) && {kubelet}))",
-    }
-    yield {  # RBAC refuses to create it
-        "name": "earlier",
-        "expression": f'request.operation == "UPDATE" && {name}.startsWith({json.dumps(BINDING_PREFIX)}) && '
-        f"{role} == {json.dumps(EARLIER_KUBELET_ROLE)} && {one} && has(oldObject.subjects) && "
-        "object.subjects == oldObject.subjects",
+        f"{name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})",
     }
 
 

@@ -2,8 +2,7 @@
 
 Kubernetes allows any number of uses. So a record of the token states, with optimistic concurrency, which CSR was the
 first, so that all replicas agree on it. The record is a ConfigMap in a namespace of its own, so that the service need
-not read the Secrets of kube-system. Where that namespace does not exist or the service has the permissions of an
-earlier release, the record is the Secret itself.
+not read the Secrets of kube-system. Where the service may not write there, the record is the Secret itself.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ async def _create_record(client: KubeClient, token_id: str, node: str, expires: 
     try:
         await client.create(RECORDS, document)
     except ApiRefused as refusal:
-        if refusal.status not in {403, 404, 409}:  # without the namespace, and with earlier permissions: no record
+        if refusal.status not in {403, 404, 409}:  # without the namespace or the permission: no record
             raise
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeObject
 
 BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
-INTERIM_PREFIX = "aks-flex-node:interim:"  # bindings while one with an earlier role is replaced
 EXEC_LABEL = "flex.aks.azure.com/access"  # label on the bindings of nodes that join by exec
 OWN_NODE_POLICY = "aks-flex-node-own-node"
 RBAC = "rbac.authorization.k8s.io"

@@ -92,7 +92,7 @@ BASIC_PERMISSIONS = (
     *_all("bind", RBAC_GROUP, "clusterroles", "", *BOUND_ROLES),
     *_policies("get", *NODE_POLICIES),
 )
-# Records of bootstrap tokens. Without them, the service has to read the Secrets of kube-system, as earlier releases.
+# Records of bootstrap tokens. Without them, the service has to read the Secrets of kube-system.
 RECORD_PERMISSIONS = (
     *_all("create get list patch delete", "", "configmaps", RECORDS_NAMESPACE),
     *_policies("get", OWN_OBJECTS_POLICY),
@@ -106,7 +106,7 @@ EXCESSIVE_PERMISSIONS = (
     *_all("get watch patch update", "", "secrets", "kube-system"),
     *_all("bind", RBAC_GROUP, "clusterroles", "", "cluster-admin", "system:node"),
     *_all("escalate", RBAC_GROUP, "clusterroles"),
-    *_policies("create patch", *NODE_POLICIES),  # of earlier releases
+    *_policies("create patch", *NODE_POLICIES),
     *_policies("patch delete", OWN_OBJECTS_POLICY),
 )
 NARROW = "Run `kubectl apply -f packaging/kubernetes/10-namespace.yaml -f packaging/kubernetes/20-rbac.yaml`"

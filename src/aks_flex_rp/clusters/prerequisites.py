@@ -2,7 +2,7 @@
 
 RBAC bindings are applied and checked, with the permissions of the service. The admission policies are part of the
 manifest, because an account that can write them can read Secrets. The service applies them only where its account
-can, such as that of an administrator or of an earlier manifest.
+can, such as that of an administrator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, RBAC, kubelet_role
 from aks_flex_rp.clusters.permissions import NARROW, Finding, check_permissions
-from aks_flex_rp.join_state import EARLIER_KUBELET_ROLE, KUBELET_ROLE
+from aks_flex_rp.join_state import KUBELET_ROLE
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
@@ -131,8 +131,8 @@ async def check_cluster(client: KubeClient, *, allow_exec: bool = False) -> list
 
 
 def _is_of_exec_node(binding: KubeObject) -> bool:
-    roles = {KUBELET_ROLE, EARLIER_KUBELET_ROLE}
-    return binding["metadata"]["name"].startswith(BINDING_PREFIX) and binding["roleRef"]["name"] in roles
+    name, role = str(binding["metadata"]["name"]), binding["roleRef"]["name"]
+    return name.startswith(BINDING_PREFIX) and bool(role == KUBELET_ROLE)
 
 
 async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
@@ -183,7 +183,7 @@ async def _check_own_objects_policy(client: KubeClient, user: str) -> list[Findi
 
 async def _check_own_objects(client: KubeClient, one: RequiredObject) -> Finding:
     there = None
-    with suppress(ApiRefused):  # an earlier role does not allow to read it
+    with suppress(ApiRefused):  # the role may not allow to read it
         there = await client.find(one.path)
     if there is None or not same_policy(there, one.body):
         why = f"Without it the service can write Secrets, role bindings and Nodes that are not its own. {NARROW}."

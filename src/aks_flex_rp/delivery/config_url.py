@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aks_flex_node.api import config_urls
@@ -62,21 +61,13 @@ class BuiltInDelivery:
         found = await self._store.fetch_delivery(delivery_id(path_secret), now)
         if found is None:
             return None
-        bundle = await self._open(found)
-        if bundle is None:
+        context = bundle_seal_context(found.id, found.cluster, found.node, found.expires)
+        try:
+            bundle = self._sealer.open(found.bundle, context)
+        except ConfigError:
             await self._refused.record(self._store, _refusal(found, now))
             return None
         return FetchedBundle(found.cluster, found.node, bundle, found.expires)
-
-    async def _open(self, found: Delivery) -> bytes | None:
-        context = bundle_seal_context(found.id, found.cluster, found.node, found.expires)
-        with suppress(ConfigError):
-            return self._sealer.open(found.bundle, context)
-        with suppress(ConfigError):
-            bundle = self._sealer.open(found.bundle, earlier_seal_context(found.id, found.cluster, found.node))
-            node = await self._store.node(found.cluster, found.node)  # whose record is authenticated
-            return bundle if node and node.join.url_expires == found.expires else None
-        return None
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
         return await self._store.revoke_deliveries(cluster_key, node_key) > 0
@@ -93,12 +84,7 @@ def bundle_seal_context(name: str, cluster_key: str, node_key: str, expires: flo
     """Returns the context that binds an encrypted bundle to its delivery, its node, and the expiry of its URL, by
     which the record of the node names the join attempt.
     """
-    return f"{earlier_seal_context(name, cluster_key, node_key)} until {float(expires)!r}"
-
-
-def earlier_seal_context(name: str, cluster_key: str, node_key: str) -> str:
-    """Returns the context of bundles of earlier releases, which did not bind the expiry."""
-    return f"delivery {name} of {cluster_key}/{node_key}"
+    return f"delivery {name} of {cluster_key}/{node_key} until {float(expires)!r}"
 
 
 def _refusal(found: Delivery, now: float) -> AuditEvent:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import AccessMethod, ClusterAccess
+from aks_flex_rp.join_state import ClusterAccess
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.store.model import AuditAction, Conflict
@@ -50,7 +50,7 @@ class AccessGrants:
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
-            access = _desired_access(found, request, self.context.now(), joining=joining)
+            access = _desired_access(found, request, joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
@@ -110,7 +110,7 @@ class AccessGrants:
         return await self.context.store.node(node.cluster, node.key) or noted
 
 
-def _desired_access(node: Node, request: RequestContext, now: float, *, joining: bool) -> ClusterAccess | None:
+def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> ClusterAccess | None:
     """Returns the access that the calling node needs, or None if the caller is not the node itself.
 
     Users are excluded: a cluster does not know them by their object ID.
@@ -123,7 +123,4 @@ def _desired_access(node: Node, request: RequestContext, now: float, *, joining:
     else:
         return None
     method = join_rules.next_method(node, identity, joining=joining)
-    if method is None:
-        return None
-    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, identity, now)
-    return known if earlier else ClusterAccess(identity, method)
+    return ClusterAccess(identity, method) if method else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class ClusterSync:
 
     async def sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
         """Generates the configuration of a node again. Returns whether it changed."""
-        properties = join_rules.stored_properties(node)
+        properties = Properties.model_validate(node.effective)
         version = cluster.facts.version if cluster.follow_version else node.config["kubernetes"]["version"]
         chosen = config_generator.effective_versions(
             properties, version, config_generator.config_versions(node.config)
@@ -108,7 +109,7 @@ class ClusterSync:
         number = max(int(self.context.now()), node.version + 1)
         document = join_rules.stored_desired(node).document()
         changed = replace(node, config=config, properties=document, version=number, etag=f'"{number}"')
-        renewed = join_rules.record_narrow_config(join_rules.record_delivered(changed, node), node)
+        renewed = join_rules.record_delivered(changed, node)
         event = AuditEvent(
             self.context.now(),
             SYNC_ACTOR,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.taints import DesiredTaints, taint_key
 from aks_flex_rp.join_state import AccessMethod
-from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.models import KubernetesAuth, Properties
 from aks_flex_rp.resource.validation import DesiredNode
 
@@ -19,59 +18,14 @@ MAX_FORMER_TAINTS = 100  # per node; the latest are kept
 
 def identity_method(node: Node) -> AccessMethod | None:
     """Returns how the node joins with its identity, or None if it joins with a token."""
-    method = _stored_auth(node).by_identity
+    method = KubernetesAuth.model_validate(node.effective.get("kubernetesAuth", {})).by_identity
     return AccessMethod(method) if method else None
-
-
-def stored_properties(node: Node) -> Properties:
-    """Parses the effective properties of a node with the join method that they meant when they were written."""
-    return Properties.model_validate(node.effective).model_copy(update={"kubernetes_auth": _stored_auth(node)})
 
 
 def stored_desired(node: Node, allow_downgrade: bool = False) -> DesiredNode:
     """Returns the desired state that a node has, for a write that does not change it."""
     own = node.properties if node.pool else None
-    return DesiredNode(stored_properties(node), allow_downgrade, node.pool, own)
-
-
-def _stored_auth(node: Node) -> KubernetesAuth:
-    """Parses the authentication. In earlier releases useAzureAuth alone meant exec, as the configuration shows."""
-    auth = KubernetesAuth.model_validate(node.effective.get("kubernetesAuth", {}))
-    meant = node.config.get("node", {}).get("kubelet", {}).get("auth")
-    return auth.model_copy(update={"method": "exec"}) if auth.method is None and meant == "exec" else auth
-
-
-EARLIER_ROLE_SECONDS = 900.0  # to apply a configuration with which the kubelet does not need the earlier role
-
-
-def needs_earlier_role(node: Node, identity: str, now: float) -> bool:
-    """Returns whether an exec node still needs the role of earlier releases: its kubelet watches all Secrets until it
-    has applied a configuration that says otherwise. A managed node has limited time for that, which no later write
-    extends. An unmanaged one gets no configuration before its next join, and would start no pods without the role.
-    """
-    access = node.join.access
-    if access is None or not access.earlier_role or access.identity != identity:
-        return False
-    if config_generator.reads_secrets_by_name(node.config) and has_applied_config(node):
-        return False
-    since = access.narrow_since or _narrow_since(node)
-    return not since or now - since < EARLIER_ROLE_SECONDS
-
-
-def record_narrow_config(node: Node, before: Node | None) -> Node:
-    """Records when a managed node with the earlier role first got a configuration that needs no such role."""
-    access = node.join.access
-    if access is None or not access.earlier_role or access.narrow_since:
-        return node
-    since = (_narrow_since(before) if before else 0) or _narrow_since(node)
-    return replace(node, join=node.join.with_access(replace(access, narrow_since=float(since)))) if since else node
-
-
-def _narrow_since(node: Node) -> int:
-    """Returns the time of a managed node's configuration that needs no earlier role; 0 for any other."""
-    return (
-        node.version if node.is_monitored and config_generator.reads_secrets_by_name(node.config) else 0
-    )  # Unix time
+    return DesiredNode(Properties.model_validate(node.effective), allow_downgrade, node.pool, own)
 
 
 def granted_identity(node: Node) -> str | None:

@@ -55,7 +55,7 @@ class NodeBuilder:
         """Returns the node with its generated configuration, and with what is remembered of the earlier one."""
         node = self._node(name, desired, before, version, join)
         node = join_rules.record_former_taints(node, before)
-        node = join_rules.record_narrow_config(join_rules.keep_access(node, before), before)
+        node = join_rules.keep_access(node, before)
         return join_rules.record_delivered(node, before)
 
     def _node(self, name: str, desired: DesiredNode, before: Node | None, version: int, join: JoinState) -> Node:

@@ -142,11 +142,6 @@ def for_other_node(config: Mapping[str, Any], properties: Properties, node: str)
     return renamed
 
 
-def reads_secrets_by_name(config: Mapping[str, Any]) -> bool:
-    """Returns whether the kubelet reads Secrets and ConfigMaps one by one, and does not watch them."""
-    return bool(config["node"]["kubelet"].get("extraConfig", {}).get(SECRETS_STRATEGY) == "Cache")
-
-
 def allows_downgrade(config: Mapping[str, Any]) -> bool:
     """Returns whether the configuration allows a downgrade. It is kept until the node has applied it."""
     return bool(config.get("updatePolicy", {}).get("allowDowngrade"))

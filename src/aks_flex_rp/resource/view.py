@@ -53,11 +53,6 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
     }
 
 
-def etag_without_next(etag: str) -> str:
-    """Returns the etag of a node for an agent of an earlier release, which would take another one as an update."""
-    return f'"{etag.strip(chr(34)).partition(".")[0]}"' if etag else ""
-
-
 def refused_node_resource(refused: RefusedNode, cluster: ClusterId) -> dict[str, Any]:
     """Returns what a list shows of a node whose record is refused: its name and why, and nothing of the record."""
     name, error = refused.name, refused.error

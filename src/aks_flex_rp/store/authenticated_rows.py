@@ -1,4 +1,4 @@
-"""Verifies rows as they are read, raises the alarm for refused ones, and signs the rows of an earlier release."""
+"""Verifies rows as they are read, and raises the alarm for refused ones."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 log = logging.getLogger(__name__)
-AT_ONCE = 250  # rows that are signed in one transaction
 MARK_REFUSED = (
-    f"UPDATE fleet SET trouble = '{REFUSED_CONDITION}', cause = $3"  # noqa: S608 - a constant
-    " WHERE place = (SELECT number FROM places WHERE cluster = $1) AND key = $2"
+    f"UPDATE fleet SET problems = '{REFUSED_CONDITION}', cause = $3"  # noqa: S608 - a constant
+    " WHERE cluster_number = (SELECT number FROM cluster_numbers WHERE cluster = $1) AND key = $2"
 )
 
 T = TypeVar("T")
@@ -75,7 +74,7 @@ class AuthenticatedRows(ABC):
         return None
 
     async def _parsed(self, row: Row, parse: Callable[[Row], T], sign: Callable[[Row], SignedRow]) -> T:
-        """Parses a row. One that was signed during an upgrade may have any content."""
+        """Parses a row. One that a person has accepted may have any content."""
         try:
             return parse(row)
         except rows.PARSE_ERRORS:
@@ -139,38 +138,6 @@ class AuthenticatedRows(ABC):
         await self.record(event)
         if len(signed.identity) == 2:
             await self._write_many(MARK_REFUSED, [(*signed.identity, error.message)], repeatable=True)
-
-    # Rows of an earlier release
-    async def sign_upgraded(self) -> int:
-        """Signs the rows without a code while an authentic mark allows it, and returns their number.
-
-        The mark is written when the schema is migrated, so that an interrupted run continues after the next start.
-        Replicas of the earlier release may write for some time, so the mark ends later.
-        """
-        authenticator = self._records
-        authenticator.read_upgrade(await self._read(sql.SELECT_UPGRADE))
-        if not authenticator.upgrade_until:
-            return 0
-        clusters = [
-            record_authenticator.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]
-        ]
-        await self._sign(sql.SIGN_CLUSTER, clusters)
-        count = len(clusters)
-        while unsigned := await self._read(sql.SELECT_UNSIGNED_NODES, AT_ONCE):
-            await self._sign(sql.SIGN_NODE, [record_authenticator.node_row(row) for row in unsigned])
-            count += len(unsigned)
-        await self._write_many(sql.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
-        if authenticator.is_upgrade_complete:
-            await self._write_many(sql.END_UPGRADE, [(authenticator.upgrade_until,)], repeatable=True)
-            authenticator.upgrade_until = 0.0
-        if count:
-            log.info("Authenticated %d records of an earlier release.", count)
-        return count
-
-    async def _sign(self, text: str, signed: Sequence[SignedRow]) -> None:
-        values = [(*each.identity, each.revision, self._records.sign(each)) for each in signed]
-        if values:
-            await self._write_many(text, values, repeatable=True)
 
 
 RefusedRow = tuple["Row", RecordRefused | RecordUnverifiable]

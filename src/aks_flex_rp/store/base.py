@@ -288,8 +288,8 @@ class SqlStore(
 
     async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
         found = await self._read(sql.SELECT_SESSION, id, now)
-        if not found or (self._records.is_upgrading and not session_row(found[0]).code):
-            return None  # a replica of the earlier release may have created it: no attack, but not signed either
+        if not found:
+            return None
         with suppress(RecordRefused, RecordUnverifiable):
             # Not read again: without a revision, it is never older.
             return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))

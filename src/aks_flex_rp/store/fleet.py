@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.rows import Row, Values
 
-ROW_VERSION = 2  # of the derived columns; increase it when they change, and all rows are rebuilt
 LONGEST = 500  # characters of a cause
 
 
@@ -111,7 +110,7 @@ class FleetCount:
 
 
 def status_columns(status: Document) -> Values:
-    """Returns the columns ready, cause, trouble, kubelet, applied."""
+    """Returns the columns ready, cause, problems, kubelet, applied."""
     conditions = {str(each["type"]): each for each in status.get("conditions", ())}
     ready = conditions.get("Ready", {})
     unwell = [kind for kind, each in conditions.items() if is_problem(kind, str(each["status"]))]
@@ -128,7 +127,7 @@ def status_columns(status: Document) -> Values:
 
 def node_columns(node: Node) -> Values:
     """Returns the columns name, version, created, labels (searchable), join_state, failure, url_expires, monitored,
-    wanted, pool, pool_revision.
+    desired_version, pool, pool_revision.
     """
     labels: dict[str, Any] = node.effective.get("nodeConfig", {}).get("labels") or {}
     return (
@@ -148,30 +147,31 @@ def node_columns(node: Node) -> Values:
 
 # Statements --------------------------------------------------------------------------------------------------------
 
-SELECT_CLUSTER_NUMBER = "SELECT number FROM places WHERE cluster = $1"
-SELECT_CLUSTER_NUMBERS = "SELECT number, cluster FROM places"
+SELECT_CLUSTER_NUMBER = "SELECT number FROM cluster_numbers WHERE cluster = $1"
+SELECT_CLUSTER_NUMBERS = "SELECT number, cluster FROM cluster_numbers"
 INSERT_CLUSTER_NUMBER = WriteStatement(
-    "INSERT INTO places (number, cluster) SELECT COALESCE(MAX(number), 0) + 1, CAST($1 AS TEXT) FROM places"
-    " WHERE TRUE ON CONFLICT DO NOTHING RETURNING number"
+    "INSERT INTO cluster_numbers (number, cluster) SELECT COALESCE(MAX(number), 0) + 1, CAST($1 AS TEXT)"
+    " FROM cluster_numbers WHERE TRUE ON CONFLICT DO NOTHING RETURNING number"
 )
 
 _NODE_COLUMNS = (
-    "name, version, created, labels, join_state, failure, url_expires, monitored, wanted, pool, pool_revision"
+    "name, version, created, labels, join_state, failure, url_expires, monitored, desired_version, pool,"
+    " pool_revision"
 )
-_STATUS_COLUMNS = "ready, cause, trouble, kubelet, applied"
-_UPSERT_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in (*_NODE_COLUMNS.split(", "), "shape"))
+_STATUS_COLUMNS = "ready, cause, problems, kubelet, applied"
+_UPSERT_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS.split(", "))
 _TYPES = (
     *("BIGINT", "TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "INTEGER"),
     *("TEXT", "TEXT", "BIGINT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
 )
 _STATUS_TYPES = _TYPES[-5:]
 DERIVED_COLUMNS = (*_NODE_COLUMNS.split(", "), *_STATUS_COLUMNS.split(", "))  # derived from a node
-COLUMNS = f"place, key, {', '.join(DERIVED_COLUMNS)}, silent, last_seen, shape"
+COLUMNS = f"cluster_number, key, {', '.join(DERIVED_COLUMNS)}, silent, last_seen"
 
 
 def new_row(first: int) -> str:
     """Returns the values of a new row: parameters from this number on, for the key and the derived columns."""
-    return f"{casts(first, _TYPES)}, 0, 0, {ROW_VERSION}"
+    return f"{casts(first, _TYPES)}, 0, 0"
 
 
 def assignments(first: int) -> str:
@@ -186,7 +186,7 @@ def row_of(node: Node) -> Values:
 def _upsert(first: int) -> str:
     return (
         f"INSERT INTO fleet ({COLUMNS}) SELECT {new_row(first)} WHERE {IF_DECIDED}"
-        f" ON CONFLICT (place, key) DO UPDATE SET {_UPSERT_ASSIGNMENTS}"
+        f" ON CONFLICT (cluster_number, key) DO UPDATE SET {_UPSERT_ASSIGNMENTS}"
     )
 
 
@@ -197,12 +197,12 @@ def upsert_row(cluster_number: int, node: Node) -> FollowStatement:
 
 @cache
 def _update(first: int) -> str:
-    moment, place, key, *values = (f"${first + number}" for number in range(3 + len(_STATUS_TYPES)))
+    moment, cluster_number, key, *values = (f"${first + number}" for number in range(3 + len(_STATUS_TYPES)))
     settings = ", ".join(f"{name} = {value}" for name, value in zip(_STATUS_COLUMNS.split(", "), values, strict=True))
     latest = f"CASE WHEN last_seen < {moment} THEN {moment} ELSE last_seen END"
     return (
         f"UPDATE fleet SET {settings}, last_seen = {latest}"  # noqa: S608 - names of parameters
-        f" WHERE place = {place} AND key = {key} AND {IF_DECIDED}"
+        f" WHERE cluster_number = {cluster_number} AND key = {key} AND {IF_DECIDED}"
     )
 
 
@@ -213,7 +213,7 @@ def update_row(cluster_number: int, key: str, status: Document, timestamp: float
 
 @cache
 def _delete(first: int) -> str:
-    return f"DELETE FROM fleet WHERE place = ${first} AND key = ${first + 1} AND {IF_DECIDED}"  # noqa: S608
+    return f"DELETE FROM fleet WHERE cluster_number = ${first} AND key = ${first + 1} AND {IF_DECIDED}"  # noqa: S608
 
 
 def delete_row(cluster_number: int, key: str) -> FollowStatement:
@@ -221,12 +221,12 @@ def delete_row(cluster_number: int, key: str) -> FollowStatement:
     return FollowStatement(_delete, (cluster_number, key))
 
 
-SEEN = "UPDATE fleet SET last_seen = $3 WHERE place = $1 AND key = $2 AND last_seen < $3"
+SEEN = "UPDATE fleet SET last_seen = $3 WHERE cluster_number = $1 AND key = $2 AND last_seen < $3"
 
 COUNTS = (
-    f"SELECT place, {STATE_EXPRESSION} AS state, kubelet, CASE WHEN applied > 0 AND applied <> version THEN 1 "  # noqa: S608 - constants alone
-    "ELSE 0 END,"
-    " CASE WHEN trouble <> '' THEN 1 ELSE 0 END, count(*) FROM fleet GROUP BY 1, 2, 3, 4, 5"
+    f"SELECT cluster_number, {STATE_EXPRESSION} AS state, kubelet,"  # noqa: S608 - constants alone
+    " CASE WHEN applied > 0 AND applied <> version THEN 1 ELSE 0 END,"
+    " CASE WHEN problems <> '' THEN 1 ELSE 0 END, count(*) FROM fleet GROUP BY 1, 2, 3, 4, 5"
 )
 
 
@@ -264,9 +264,9 @@ def page(query: FleetQuery, now: float) -> tuple[str, Values]:
     order = ORDERS[query.sort]
     ties = "" if order == "key" else f", key{direction}"
     return (
-        f"SELECT place, key, name, {STATE_EXPRESSION} AS state, cause, failure, trouble, wanted, kubelet, version, "  # noqa: S608 - constants alone
-        "applied,"
-        f" monitored, last_seen, created, pool FROM fleet WHERE {where}"
+        f"SELECT cluster_number, key, name, {STATE_EXPRESSION} AS state, cause, failure, problems,"  # noqa: S608 - constants alone
+        " desired_version, kubelet, version, applied, monitored, last_seen, created, pool"
+        f" FROM fleet WHERE {where}"
         f" ORDER BY {order}{direction}{ties} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
     ), (*values, query.limit, query.offset)
 
@@ -279,9 +279,10 @@ def count(query: FleetQuery, now: float) -> tuple[str, Values]:
 def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
     """Builds the WHERE clause. `$1` is always the current time; each filter adds a parameter."""
     values: list[object] = [now]
-    # The unary plus keeps the database from using the index on `place` where another index has the requested order.
+    # The unary plus keeps the database from using the index on `cluster_number` where another index has the
+    # requested order.
     ordered = query.sort == "version" or (query.sort == "name" and len(query.cluster_numbers) > 1) or query.pool
-    column = "+place" if ordered else "place"
+    column = "+cluster_number" if ordered else "cluster_number"
     conditions = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{column} IN ({_each(query.cluster_numbers)})"]
     for term in query.search.lower().split()[:8]:
         values.append(term)  # both columns are in lower case; LIKE would take several times longer
@@ -296,7 +297,7 @@ def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
         values.append(query.pool)
         conditions.append(f"pool = ${len(values)}")
     if query.trouble:
-        conditions.append("trouble <> ''")
+        conditions.append("problems <> ''")
     if query.behind:
         conditions.append("applied > 0 AND applied <> version")
     return " AND ".join(conditions), tuple(values)

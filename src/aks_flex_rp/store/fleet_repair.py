@@ -1,7 +1,7 @@
 """Repairs rows of the fleet index that differ from their nodes.
 
-Every write of a node updates its row. But a replica of an earlier release, which runs during a rolling update, may
-not know the index.
+Every write of a node updates its row. But someone may change one of them in the database, and a node that was refused
+for that is marked in its row until it is authentic again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ AT_ONCE = 250  # nodes per read; a larger read would delay polls
 NODE_COLUMNS = 17
 
 _NODE_EXISTS = (
-    "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"  # noqa: S608 - a constant
-    f" WHERE p.number = {{place}} AND n.key = {{key}} AND {sql.NOT_DELETED}"
+    "SELECT 1 FROM cluster_numbers p JOIN nodes n ON n.cluster = p.cluster"  # noqa: S608 - a constant
+    f" WHERE p.number = {{cluster_number}} AND n.key = {{key}} AND {sql.NOT_DELETED}"
 )
 
 # Reads a node and its row in one snapshot: a difference means that one was written without the other.
 NODES_WITH_ROWS = (
-    f"SELECT {sql.NODE_COLUMNS}, f.shape, {', '.join(f'f.{name}' for name in fleet.DERIVED_COLUMNS)}"  # noqa: S608 - constants
+    f"SELECT {sql.NODE_COLUMNS}, {', '.join(f'f.{name}' for name in fleet.DERIVED_COLUMNS)}"  # noqa: S608 - constants
     f" FROM {sql.NODES_IN_FLEET} WHERE n.gone = 0 AND (n.cluster, n.key) > ($1, $2)"
     " ORDER BY n.cluster, n.key LIMIT $3"
 )
@@ -37,25 +37,24 @@ _SAME = " AND ".join(
     f"{name} = ${number}" for number, name in enumerate(fleet.DERIVED_COLUMNS, 3 + len(fleet.DERIVED_COLUMNS))
 )
 REPLACE_ROW = (
-    f"UPDATE fleet SET {fleet.assignments(3)}, shape = {fleet.ROW_VERSION}"  # noqa: S608 - names of columns
-    f" WHERE place = $1 AND key = $2 AND {_SAME}"
+    f"UPDATE fleet SET {fleet.assignments(3)}"  # noqa: S608 - names of columns
+    f" WHERE cluster_number = $1 AND key = $2 AND {_SAME}"
 )
 
 ADD_ROW = (
     f"INSERT INTO fleet ({fleet.COLUMNS}) SELECT {fleet.new_row(1)}"
-    f" WHERE EXISTS ({_NODE_EXISTS.format(place='$1', key='$2')}) ON CONFLICT (place, key) DO NOTHING"
+    f" WHERE EXISTS ({_NODE_EXISTS.format(cluster_number='$1', key='$2')})"
+    " ON CONFLICT (cluster_number, key) DO NOTHING"
 )
 
-OLD_ROW_VERSION = f"SELECT key FROM fleet WHERE shape <> {fleet.ROW_VERSION} LIMIT 1"  # noqa: S608 - a number
-
-_NODE_MISSING = f"NOT EXISTS ({_NODE_EXISTS.format(place='fleet.place', key='fleet.key')})"
-ORPHANS = f"SELECT place, key FROM fleet WHERE {_NODE_MISSING} LIMIT $1"  # noqa: S608 - a constant
+_NODE_MISSING = f"NOT EXISTS ({_NODE_EXISTS.format(cluster_number='fleet.cluster_number', key='fleet.key')})"
+ORPHANS = f"SELECT cluster_number, key FROM fleet WHERE {_NODE_MISSING} LIMIT $1"  # noqa: S608 - a constant
 # A deletion by the service removes the row of the fleet, and keeps that of the node.
 MISSING_NODES = (
-    "SELECT p.cluster, f.key FROM fleet f JOIN places p ON p.number = f.place"
+    "SELECT p.cluster, f.key FROM fleet f JOIN cluster_numbers p ON p.number = f.cluster_number"
     " WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.cluster = p.cluster AND n.key = f.key) LIMIT $1"
 )
-DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
+DELETE_ORPHAN = f"DELETE FROM fleet WHERE cluster_number = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
 
 
 class FleetRepair(ABC):
@@ -74,9 +73,6 @@ class FleetRepair(ABC):
     @abstractmethod
     def _authentic_node(self, row: Row) -> Node | None: ...
 
-    async def refresh_fleet(self) -> int:
-        return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
-
     async def repair_fleet(self) -> int:
         for cluster, key in await self._read(MISSING_NODES, AT_ONCE):
             await self._alarm_missing(str(cluster), str(key))
@@ -92,15 +88,16 @@ class FleetRepair(ABC):
 
     async def _correction(self, row: Row) -> tuple[str, Values] | None:
         """Returns the statement that corrects the row, or None if it matches its node, or the node is refused."""
-        node, shape, has = self._authentic_node(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
+        node, stored = self._authentic_node(row[:NODE_COLUMNS]), tuple(row[NODE_COLUMNS:])
         if node is None:
             return None
-        says = rows.storable(fleet.row_of(node))
-        if shape is None:
-            return ADD_ROW, (await self._cluster_number(node.cluster), node.key, *says)
-        if (shape, has) == (fleet.ROW_VERSION, says):
+        derived = rows.storable(fleet.row_of(node))
+        if derived == stored:
             return None
-        return REPLACE_ROW, (await self._cluster_number(node.cluster), node.key, *says, *has)
+        names = (await self._cluster_number(node.cluster), node.key)
+        if all(value is None for value in stored):
+            return ADD_ROW, (*names, *derived)
+        return REPLACE_ROW, (*names, *derived, *stored)
 
     async def _repair(self, text: str, values: Sequence[Values]) -> int:
         if values:

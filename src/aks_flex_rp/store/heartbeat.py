@@ -59,13 +59,13 @@ def _is_silent(before: str) -> str:
 
 _SELECT = (
     "SELECT p.cluster, f.key, f.name, f.last_seen, 1 - f.silent, f.monitored"
-    " FROM fleet f JOIN places p ON p.number = f.place"
+    " FROM fleet f JOIN cluster_numbers p ON p.number = f.cluster_number"
 )
 SELECT_SILENT = f"{_SELECT} WHERE f.silent = 0 AND {_is_silent('$1')} LIMIT $2"
 SELECT_RESUMED = f"{_SELECT} WHERE f.silent = 1 AND NOT {_is_silent('$1')} LIMIT $2"
 
 RECORD_CHANGE = (
-    "UPDATE fleet SET silent = $3 WHERE place = (SELECT number FROM places WHERE cluster = $1)"  # noqa: S608 - a constant
+    "UPDATE fleet SET silent = $3 WHERE cluster_number = (SELECT number FROM cluster_numbers WHERE cluster = $1)"  # noqa: S608 - a constant
     " AND key = $2 AND silent <> $3"
     f" AND CASE WHEN {_is_silent('$4')} THEN 1 ELSE 0 END = $3 RETURNING key"
 )

@@ -6,23 +6,17 @@ StoreError              the store cannot execute the request
 |-- RecordRefused       a row was changed without this program
 |   `-- RecordOutdated  a row has an earlier content than the one that this process has read
 `-- RecordUnverifiable  the key that authenticates a row is not present
-ConfigError
-|-- SealingKeysMissing  the keys that encrypted the rows of an earlier release are not present
-`-- UpgradeForbidden    the settings forbid to sign the rows of an earlier release
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.errors import FlexError
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.text_enum import StoredEnum
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Document = dict[str, Any]
 REFUSED_CONDITION = "RecordRefused"  # of a node in lists
@@ -193,7 +187,7 @@ class AuditEvent:
     outcome: AuditOutcome = AuditOutcome.OK
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # assigned by the store
-    who_id: str = ""  # object ID of the caller; empty for the service itself and for events of earlier releases
+    who_id: str = ""  # object ID of the caller; empty for the service itself
 
 
 @dataclass(frozen=True)
@@ -303,34 +297,6 @@ class RecordUnverifiable(StoreError):  # noqa: N818 - names a state
             "Restore the missing key as an additional line of the key file, and restart the service.",
         )
         self.record, self.why = record, "it cannot be verified with the keys present"
-
-
-class UpgradeForbidden(ConfigError):  # noqa: N818 - names a state
-    """The rows of an earlier release would be signed by the upgrade, which the settings forbid."""
-
-    def __init__(self, found: int) -> None:
-        super().__init__(
-            "database-upgrade-forbidden",
-            f"The database has schema version {found}, whose records have no authentication codes, and the service "
-            "must not sign them: `requireAuthenticatedRecords` is set, or `records.authenticated` exists in the "
-            "state directory. Nothing was changed.",
-            "To upgrade an earlier release, remove the setting and the file for the first start. If this is no "
-            "upgrade, someone replaced the database: restore a backup.",
-        )
-
-
-class SealingKeysMissing(ConfigError):  # noqa: N818 - names a state
-    """The upgrade of an earlier release's database would sign its records with keys that the service does not use."""
-
-    def __init__(self, missing: Mapping[str, int]) -> None:
-        """Takes the number of records by the ID of their missing key."""
-        super().__init__(
-            "encryption-keys-missing",
-            f"{sum(missing.values())} records of the database were encrypted with keys that are not present "
-            f"({', '.join(sorted(missing))}). The upgrade would sign all records with a key that other replicas do "
-            "not have. Nothing was changed.",
-            "Set `keysFile` to the keys of the service, or add the missing keys as further lines of the key file.",
-        )
 
 
 class SchemaTooNew(StoreError):  # noqa: N818

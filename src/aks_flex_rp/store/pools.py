@@ -52,7 +52,7 @@ REPLACE_POOL = (
 )
 DELETE_POOL = (
     "DELETE FROM pools WHERE cluster = $1 AND key = $2 AND version = $3"
-    " AND NOT EXISTS (SELECT 1 FROM fleet f JOIN places p ON p.number = f.place"
+    " AND NOT EXISTS (SELECT 1 FROM fleet f JOIN cluster_numbers p ON p.number = f.cluster_number"
     " WHERE p.cluster = $1 AND f.pool = $2) RETURNING key"
 )
 DELETE_REVISIONS = FollowStatement(
@@ -85,17 +85,18 @@ SELECT_IN_USE = (
 
 # The rows of the fleet index are not authenticated, so the pool of each node is compared again.
 POOL_NODES = (
-    f"SELECT {sql.NODE_COLUMNS} FROM fleet f JOIN places p ON p.number = f.place"  # noqa: S608 - constants
+    f"SELECT {sql.NODE_COLUMNS} FROM fleet f JOIN cluster_numbers p ON p.number = f.cluster_number"  # noqa: S608 - constants
     " JOIN nodes n ON n.cluster = p.cluster AND n.key = f.key"
-    f" WHERE f.place = $1 AND f.pool = $2 AND f.key > $3 AND {sql.NOT_DELETED} ORDER BY f.key LIMIT $4"
+    f" WHERE f.cluster_number = $1 AND f.pool = $2 AND f.key > $3 AND {sql.NOT_DELETED} ORDER BY f.key LIMIT $4"
 )
 COUNTS = (
     "SELECT f.pool, count(*), SUM(CASE WHEN f.pool_revision <> p.number THEN 1 ELSE 0 END)"
-    " FROM fleet f JOIN pools p ON p.cluster = $2 AND p.key = f.pool WHERE f.place = $1 AND f.pool > ''"
+    " FROM fleet f JOIN pools p ON p.cluster = $2 AND p.key = f.pool WHERE f.cluster_number = $1 AND f.pool > ''"
     " GROUP BY f.pool"
 )
 COUNT = (
-    "SELECT count(*), SUM(CASE WHEN pool_revision <> $3 THEN 1 ELSE 0 END) FROM fleet WHERE place = $1 AND pool = $2"
+    "SELECT count(*), SUM(CASE WHEN pool_revision <> $3 THEN 1 ELSE 0 END) FROM fleet"
+    " WHERE cluster_number = $1 AND pool = $2"
 )
 
 
@@ -239,8 +240,8 @@ def _forget_revisions(first: int, kept: int) -> str:
     others = "".join(f" AND number <> CAST(${first + number} AS BIGINT)" for number in range(1, kept + 1))
     return (
         f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND number <= CAST(${first} AS BIGINT)"  # noqa: S608 - constants
-        " AND number NOT IN (SELECT f.pool_revision FROM fleet f JOIN places p ON p.number = f.place"
-        " WHERE p.cluster = $1 AND f.pool = $2)"
+        " AND number NOT IN (SELECT f.pool_revision FROM fleet f"
+        " JOIN cluster_numbers p ON p.number = f.cluster_number WHERE p.cluster = $1 AND f.pool = $2)"
         " AND number NOT IN (SELECT source FROM rollout_nodes WHERE cluster = $1 AND pool = $2)"
         f"{others} AND {IF_DECIDED}"
     )

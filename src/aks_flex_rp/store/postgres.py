@@ -20,7 +20,7 @@ from aks_flex_rp.store.base import SqlStore
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
-from aks_flex_rp.store.model import Conflict, StoreError, StoreUnavailable, UpgradeForbidden
+from aks_flex_rp.store.model import Conflict, StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.time_limit import within
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
     from aks_flex_rp.store.postgres_address import PostgresAddress
-    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -161,7 +161,6 @@ class PostgresStore(SqlStore):
         try:
             settings = await self._with_retry(self._prepare, repeatable=True)
             self._pool = await self._make_pool(settings)
-            await self.sign_upgraded()
             await self._with_retry(self._listener.start, repeatable=True)
         except (asyncpg.PostgresError, ValueError) as error:
             hint = (
@@ -287,7 +286,7 @@ class PostgresStore(SqlStore):
         """Migrates the schema and returns the settings that make commits durable."""
         connection = await self._connect(None)  # a migration of large tables may take long
         try:
-            await migrate(connection, upgrade=self._records.opened_upgrade())
+            await migrate(connection)
             is_asynchronous = await connection.fetchval("SHOW synchronous_commit") == "off"
             return {"synchronous_commit": "on"} if is_asynchronous else {}
         finally:
@@ -328,14 +327,9 @@ def describe_cause(cause: BaseException | None) -> str:
 
 
 async def migrate(
-    connection: asyncpg.Connection,
-    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
-    upgrade: UpgradeMark | None = None,
+    connection: asyncpg.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS
 ) -> None:
-    """Runs each migration in a transaction, with a lock that other replicas wait for.
-
-    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
-    """
+    """Runs each migration in a transaction, with a lock that other replicas wait for."""
     step: migrations.Migration | None = steps[0]
     while step:
         async with connection.transaction():
@@ -343,14 +337,7 @@ async def migrate(
             await connection.execute(migrations.VERSION_TABLE)
             version = await connection.fetchval(migrations.READ_VERSION)
             step = migrations.next_after(version, steps)
-            if migrations.opens_upgrade(version, steps):
-                if upgrade:
-                    upgrade.check_keys(await connection.fetch(migrations.SEALING_KEYS))
-                elif await connection.fetchval(migrations.HAS_RECORDS):
-                    raise UpgradeForbidden(version)
             if step:
                 for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
                     await connection.execute(statement)
-                if step.opens_upgrade and upgrade:
-                    await connection.execute(migrations.OPEN_UPGRADE, *upgrade.values)
                 await connection.execute(migrations.WRITE_VERSION, step.version)

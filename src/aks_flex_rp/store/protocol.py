@@ -48,10 +48,6 @@ class Store(
 
     async def healthy(self) -> bool: ...
 
-    async def sign_upgraded(self) -> int:
-        """Authenticates the rows of an earlier release, while that is allowed, and returns their number."""
-        ...
-
     # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
         """Creates a cluster (`expected` is None) or replaces it if its version is `expected`.
@@ -182,12 +178,8 @@ class Store(
         """Returns the number of nodes by state, version and problems."""
         ...
 
-    async def refresh_fleet(self) -> int:
-        """Rebuilds rows of an older row version at start and returns their number."""
-        ...
-
     async def repair_fleet(self) -> int:
-        """Rebuilds rows that differ from their nodes, written by an earlier release, and returns their number."""
+        """Rebuilds rows that differ from their nodes and returns their number. Alarms of nodes without a row."""
         ...
 
     # Sessions of dashboard users

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.node_keys import tombstone_identity
-from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
+from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable
 from aks_flex_rp.store.rows import PARSE_ERRORS, keys_of, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_rp.crypto.record_codes import RecordCodes
-    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.rows import Row
 
-UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
-ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
 ALARM_SECONDS = 600.0  # between alarms of one record
 ACCEPTABLE_KINDS = frozenset({"node", "deleted node", "cluster"})  # by `aks-flex-rp records accept`
 POOLS = "flexNodePools"
@@ -42,7 +39,6 @@ class SignedRow:
     values: tuple[object, ...]
     revision: int = 0  # 0 if the row never changes
     code: str = ""
-    may_be_unsigned: bool = True  # during an upgrade
     problem: str = ""  # why the row is refused, whatever its code
     keys: tuple[object, ...] | None = None  # that select the row; its identity if None
 
@@ -85,7 +81,7 @@ def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used, checked, refresh = storable(values)
     content = (name, caller, proof, _float(expires), _float(checked), refresh)
-    return SignedRow("session", (str(name),), content, code=code, may_be_unsigned=False)
+    return SignedRow("session", (str(name),), content, code=code)
 
 
 def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
@@ -101,9 +97,7 @@ def signed_pool(values: Sequence[Any], code: str = "") -> SignedRow:
     *names, created, version = storable(values)
     cluster, key = str(names[0]), str(names[1])
     content = (*names, _float(created), version)
-    return SignedRow(
-        "pool", pool_identity(cluster, key), content, version, code, may_be_unsigned=False, keys=(cluster, key)
-    )
+    return SignedRow("pool", pool_identity(cluster, key), content, version, code, keys=(cluster, key))
 
 
 def signed_pool_revision(values: Sequence[Any], code: str = "") -> SignedRow:
@@ -111,14 +105,14 @@ def signed_pool_revision(values: Sequence[Any], code: str = "") -> SignedRow:
     identity = (*pool_identity(str(cluster), str(pool)), str(number))
     signed = (cluster, pool, number, _float(created), *content, _float(at))
     keys = (cluster, pool, number)
-    return SignedRow("pool revision", identity, signed, 0, code, may_be_unsigned=False, keys=keys)
+    return SignedRow("pool revision", identity, signed, 0, code, keys=keys)
 
 
 def signed_enrolment(values: Sequence[Any], code: str = "") -> SignedRow:
     *names, created, version = storable(values)
     cluster, key, pool = str(names[0]), str(names[1]), str(names[2])
     identity, content = (*pool_identity(cluster, pool), "enrolments", key), (*names, _float(created), version)
-    return SignedRow("enrolment", identity, content, version, code, may_be_unsigned=False, keys=(cluster, key))
+    return SignedRow("enrolment", identity, content, version, code, keys=(cluster, key))
 
 
 def signed_machine(values: Sequence[Any], code: str = "") -> SignedRow:
@@ -126,7 +120,7 @@ def signed_machine(values: Sequence[Any], code: str = "") -> SignedRow:
     cluster, enrolment, thumbprint, pool = map(str, content[:4])
     identity = (*pool_identity(cluster, pool), "enrolments", enrolment, thumbprint)
     keys = (cluster, enrolment, thumbprint)
-    return SignedRow("enrolled machine", identity, content, content[-1], code, may_be_unsigned=False, keys=keys)
+    return SignedRow("enrolled machine", identity, content, content[-1], code, keys=keys)
 
 
 def enrolment_row(row: Row) -> SignedRow:
@@ -196,43 +190,17 @@ def first_revision(now: float) -> int:
     return int(now * 1_000_000)
 
 
-@dataclass(frozen=True)
-class UpgradeMark:
-    """Allows to sign the rows of an earlier release, with the keys that encrypted their secrets."""
-
-    values: Values  # until when, and the code of the mark
-    codes: RecordCodes
-
-    def check_keys(self, rows: Sequence[Row]) -> None:
-        """Raises SealingKeysMissing if a key that encrypted secrets is not present (rows of `SEALING_KEYS`).
-
-        A host without the keys of the service would sign all rows with a key that no replica has.
-        """
-        missing: Counter[str] = Counter()
-        for key, count in rows:
-            if key and not self.codes.has_key(bytes(key).hex()):
-                missing[bytes(key).hex()] += count
-        if missing:
-            raise SealingKeysMissing(missing)
-
-
 class RecordAuthenticator:
     def __init__(
         self,
         codes: RecordCodes,
         count: Callable[[str], None] = lambda _: None,
         *,
-        required: bool = False,
         resource: Callable[[tuple[str, ...]], str] = "/".join,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`count` is told of each refused record. With `required`, rows of an earlier release are not signed.
-
-        `resource` returns the resource ID of a record for the audit log.
-        """
-        self.codes, self.count, self.required, self.clock = codes, count, required, clock
-        self.resource = resource
-        self.upgrade_until = 0.0  # until when rows without a code are accepted
+        """`count` is told of each refused record. `resource` returns its resource ID for the audit log."""
+        self.codes, self.count, self.resource, self.clock = codes, count, resource, clock
         self.max_known = MAX_KNOWN_RECORDS
         self._newest: dict[tuple[str, ...], int] = {}
         self._alarmed: dict[str, float] = {}
@@ -249,7 +217,7 @@ class RecordAuthenticator:
             raise RecordUnverifiable(row.shown)
         if state is CodeState.WRONG:
             raise row.refused("its content does not match its authentication code")
-        if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
+        if state is CodeState.MISSING:
             raise row.refused("it has no authentication code")
         if not isinstance(row.revision, int):
             raise row.refused("its revision is not a number")
@@ -266,10 +234,7 @@ class RecordAuthenticator:
         return self.codes.check(row.kind, row.values, row.code) is CodeState.VALID
 
     def is_authentic(self, row: SignedRow) -> bool:
-        state = self.codes.check(row.kind, row.values, row.code)
-        if row.problem:
-            return False
-        return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
+        return not row.problem and self.has_valid_code(row)
 
     def last_values(self, row: Row) -> tuple[int, str, int]:
         """Returns the version and identity that the row of a deleted node keeps, with its key, and its revision.
@@ -296,36 +261,3 @@ class RecordAuthenticator:
         self._alarmed = {name: at for name, at in self._alarmed.items() if now - at < ALARM_SECONDS}
         self._alarmed[record] = now
         return True
-
-    def opened_upgrade(self) -> UpgradeMark | None:
-        """Returns the mark that the migration of an earlier release's database writes, or None if it must not."""
-        if self.required:
-            return None
-        until = self.clock() + UPGRADE_SECONDS
-        return UpgradeMark((until, self.sign(_upgrade(until))), self.codes)
-
-    def read_upgrade(self, rows: Sequence[Row]) -> None:
-        """Reads the mark. A mark that is not authentic, or has ended, does not count.
-
-        A mark that ends too late does not either: the clock was ahead when it was written.
-        """
-        self.upgrade_until, now = 0.0, self.clock()
-        for until, code in rows:
-            mark = _upgrade(until)
-            authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
-            if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
-                self.upgrade_until = until
-
-    @property
-    def is_upgrading(self) -> bool:
-        """Whether rows of an earlier release are signed, and accepted until then."""
-        return self.clock() < self.upgrade_until
-
-    @property
-    def is_upgrade_complete(self) -> bool:
-        """Whether no replica of the earlier release should be running any more."""
-        return self.clock() > self.upgrade_until - UPGRADE_SECONDS + ROLLING_SECONDS
-
-
-def _upgrade(until: float) -> SignedRow:
-    return SignedRow("upgrade", (), (float(until),))

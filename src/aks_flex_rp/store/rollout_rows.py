@@ -81,7 +81,7 @@ def signed_rollout(values: Sequence[Any], code: str = "") -> SignedRow:
     cluster, pool, key = map(str, content[:3])
     identity = (*pool_identity(cluster, pool), "rollouts", key)
     keys = (cluster, pool, key)
-    return SignedRow("roll-out", identity, content, content[-1], code, may_be_unsigned=False, keys=keys)
+    return SignedRow("roll-out", identity, content, content[-1], code, keys=keys)
 
 
 def rollout_row(row: Row) -> SignedRow:
@@ -100,7 +100,7 @@ def node_of(row: Row) -> StoredRolloutNode:
 def signed_node(values: Sequence[Any], code: str = "") -> SignedRow:
     content = storable(values)
     identity = (*pool_identity(str(content[0]), str(content[1])), "rollouts", str(content[2]), str(content[3]))
-    return SignedRow("roll-out node", identity, content, 0, code, may_be_unsigned=False, keys=tuple(content[:4]))
+    return SignedRow("roll-out node", identity, content, 0, code, keys=tuple(content[:4]))
 
 
 def node_row(row: Row) -> SignedRow:
@@ -124,7 +124,7 @@ def signed_versions(values: Sequence[Any], code: str = "") -> SignedRow:
     cluster, pool = str(content[0]), str(content[1])
     identity = (*pool_identity(cluster, pool), "versions")
     keys = (cluster, pool)
-    return SignedRow("versions of a pool", identity, content, content[-1], code, may_be_unsigned=False, keys=keys)
+    return SignedRow("versions of a pool", identity, content, content[-1], code, keys=keys)
 
 
 def versions_row(row: Row) -> SignedRow:

@@ -49,7 +49,7 @@ SELECT_SOME_NODES = (
 )
 COUNT_STATES = (
     "SELECT r.wave, r.state, count(*), SUM(COALESCE(f.silent, 0)) FROM rollout_nodes r"
-    " LEFT JOIN fleet f ON f.place = $4 AND f.key = r.node"
+    " LEFT JOIN fleet f ON f.cluster_number = $4 AND f.key = r.node"
     " WHERE r.cluster = $1 AND r.pool = $2 AND r.rollout = $3 GROUP BY r.wave, r.state ORDER BY r.wave"
 )
 CREATE = (
@@ -89,8 +89,8 @@ TABLES = ("rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
 DELETE_OF_POOL = tuple(FollowStatement(partial(_delete_of_pool, table=each)) for each in TABLES)
 
 SELECT_VERSIONS_OF_OPEN = "SELECT cluster, pool, key, version FROM rollouts WHERE open = 1"
-HEARTBEATS = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND pool = $2"
-HEARTBEAT = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND key = $2"
+HEARTBEATS = "SELECT key, last_seen, silent FROM fleet WHERE cluster_number = $1 AND pool = $2"
+HEARTBEAT = "SELECT key, last_seen, silent FROM fleet WHERE cluster_number = $1 AND key = $2"
 SIGNAL_COLUMNS = "sequence, cluster, pool, rollout, node, override"
 SELECT_SIGNALS = f"SELECT {SIGNAL_COLUMNS} FROM rollout_signals ORDER BY sequence LIMIT $1"  # noqa: S608 - constants
 DELETE_SIGNAL = "DELETE FROM rollout_signals WHERE sequence = $1"

@@ -103,7 +103,8 @@ NODE_COLUMNS = (
     " n.code, n.gone"
 )
 NODES_IN_FLEET = (
-    "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
+    "nodes n LEFT JOIN cluster_numbers p ON p.cluster = n.cluster"
+    " LEFT JOIN fleet f ON f.cluster_number = p.number AND f.key = n.key"
 )
 # A row whose `gone` is neither 0 nor 1 must be read, so that it is refused: it is not the row of a deleted node.
 NOT_DELETED = "(n.gone IS NULL OR n.gone <> 1)"
@@ -272,9 +273,3 @@ SELECT_SIGNED_NODES = (
     f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
 )
 SELECT_SIGNED_NODE = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
-SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
-SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
-SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
-SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
-DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
-END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"

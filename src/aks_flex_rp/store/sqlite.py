@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
+from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator
     from aks_flex_rp.store.rows import Row, Values
     from aks_flex_rp.store.sql import WriteStatement
 
@@ -41,12 +41,10 @@ class SqliteStore(SqlStore):
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        mark = self._records.opened_upgrade()
-        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience, mark)
+        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience)
         self._opened.append(connection)
         self._writer = SqliteWriter(connection, self._changes, loop)
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
-        await self.sign_upgraded()
 
     async def stop(self) -> None:
         """Completes the queued writes, then closes the store."""
@@ -139,12 +137,12 @@ def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def open_for_writing(path: Path, timeout: float = 10.0, upgrade: UpgradeMark | None = None) -> sqlite3.Connection:
+def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
     """Opens or creates the database. SQLite creates its other files with the mode of the database file."""
     make_private(path)
     connection = connect(path.as_uri(), timeout)
     try:
-        migrate(connection, upgrade=upgrade)
+        migrate(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
@@ -176,30 +174,16 @@ def sync_directory(path: Path) -> None:
         os.close(opened)
 
 
-def migrate(
-    connection: sqlite3.Connection,
-    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
-    upgrade: UpgradeMark | None = None,
-) -> None:
-    """Runs each migration in a transaction that other processes wait for.
-
-    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
-    """
+def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS) -> None:
+    """Runs each migration in a transaction that other processes wait for."""
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migrations.VERSION_TABLE)
             version = connection.execute(migrations.READ_VERSION).fetchone()[0]
             step = migrations.next_after(version, steps)
-            if migrations.opens_upgrade(version, steps):
-                if upgrade:
-                    upgrade.check_keys(connection.execute(migrations.SEALING_KEYS).fetchall())
-                elif connection.execute(migrations.HAS_RECORDS).fetchone()[0]:
-                    raise UpgradeForbidden(version)
             for statement in step.statements if step else ():
                 connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
-            if step and step.opens_upgrade and upgrade:
-                connection.execute(migrations.OPEN_UPGRADE, named_parameters(upgrade.values))
             if step:
                 connection.execute(migrations.WRITE_VERSION, named_parameters((step.version,)))
             connection.execute("COMMIT")

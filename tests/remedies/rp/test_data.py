@@ -14,14 +14,11 @@ import pytest
 import yaml
 
 from aks_flex_lab.pki import CertificateAuthority
-from aks_flex_rp.store.migrations import MIGRATIONS
-from aks_flex_rp.store.sqlite import migrate
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.store.servers import find_programs, postgres_server
-from tests.service.rp.store.test_rolling_upgrade import created
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,33 +56,6 @@ def test_backup_from_before_the_upgrade_is_restored(owner: Person, tmp_path: Pat
 
     owner.does(*our_command("database-schema-newer", "restore", FILE=backup), "--yes")
     owner.does("cluster", "list")
-
-
-@pytest.mark.remedy("database-upgrade-forbidden")
-def test_database_is_upgraded_without_the_setting(owner: Person, tmp_path: Path) -> None:
-    """An upgrade that signs nothing would refuse every record for good."""
-    backup = str(tmp_path / "backup.tar")
-    owner.does("backup", backup)
-    database, noted = owner.state / "flex.db", owner.state / "records.authenticated"
-    database.unlink()
-    with closing(sqlite3.connect(database, isolation_level=None)) as earlier:
-        migrate(earlier, MIGRATIONS[:3])
-        earlier.execute(created("edge-1"))
-    noted.touch()
-    with_setting = ("--config", str(private(tmp_path / "config.yaml", "requireAuthenticatedRecords: true\n")))
-    for words in (("migrate",), ("migrate", *with_setting)):
-        fails(owner, "database-upgrade-forbidden", *words)
-
-    name = "database-upgrade-forbidden"
-    advice(name, "remove `requireAuthenticatedRecords` from the settings, and `records.authenticated`")
-    noted.unlink()
-    fails(owner, name, "migrate", *with_setting)
-    owner.does("migrate")
-    advice(name, "set it again when all replicas are replaced")
-    owner.does("migrate", *with_setting)
-    assert owner.does("records", "list").out == "All records are authentic.\n"
-    owner.does(*our_command(name, "restore", FILE=backup), "--yes")
-    owner.does("cluster", "list", *with_setting)
 
 
 @pytest.mark.remedy("backup-corrupt")

@@ -88,7 +88,6 @@ def test_example_configuration_is_valid_and_uses_mounted_files() -> None:
     for file in (settings.tls.certificate_file, settings.tls.key_file, settings.metrics_token_file):
         assert str(file.parent if file else "") in mounts
     assert (settings.port, str(settings.state_dir)) == (DEFAULT_PORT, f"/{STATE}")
-    assert settings.require_authenticated_records
 
 
 def test_example_limits_the_connections_of_all_other_hosts() -> None:

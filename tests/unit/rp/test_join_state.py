@@ -62,7 +62,7 @@ def test_new_attempt_drops_unknown_join_state_keys() -> None:
 
 
 def test_unknown_access_method_has_no_role_and_is_stored_unchanged() -> None:
-    document = {"access": {"identity": OID, "way": "later"}}
+    document = {"access": {"identity": OID, "method": "later"}}
     state = JoinState.from_document(document)
     assert state.access
     assert state.access.role is None

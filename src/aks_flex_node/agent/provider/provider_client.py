@@ -18,7 +18,7 @@ from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, 
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME, parse_arm_error, parse_object
 from aks_flex_node.api.audiences import may_send_token, token_audiences
-from aks_flex_node.api.contract import API_VERSION, NEXT_CONFIG_PREFERENCE
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
@@ -75,8 +75,8 @@ class ProviderClient:
         plain = f'"{version}"'
         etag = self._etags.get(version, plain)
         headers = {"If-None-Match": etag} if version else {}
-        waits = [f"wait={wait}"] if wait and version else []
-        headers["Prefer"] = ", ".join([*waits, NEXT_CONFIG_PREFERENCE])
+        if wait and version:
+            headers["Prefer"] = f"wait={wait}"
         try:
             result = classify(*self._request("GET", "", headers, None, wait + self.grace))
         except ProviderRequestError as failure:

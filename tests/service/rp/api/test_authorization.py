@@ -53,7 +53,6 @@ UNMET: dict[str, set[int]] = {
     "listRolloutNodes": {404},
     **{f"{order}Rollout": {404} for order in ("pause", "resume", "abort", "reverse", "approve")},
 }
-FORMER = "https://management.azure.com"
 OTHER_TENANT = "bbbbbbbb-1111-4000-8000-000000000002"
 SCOPES = {"cluster": PLANT, "neighbour": NEIGHBOUR, "island": ISLAND}
 APPLICATIONS = {
@@ -86,10 +85,9 @@ def service(
     database: str | None,
     keys: Path,
 ) -> Iterator[Running]:
-    """Yields a service with two tenants and a former audience."""
-    home = tenant.settings.model_copy(update={"former_audiences": (FORMER,)})
+    """Yields a service with two tenants."""
     grants = [{**each, "tenantId": TENANT} for each in callers.GRANTS]
-    auth = {"tenants": [home, elsewhere.settings], "roles": grants}
+    auth = {"tenants": [tenant.settings, elsewhere.settings], "roles": grants}
     with run_service(database=database, keys_file=keys, auth=auth) as running:
         yield running
 
@@ -99,7 +97,6 @@ def header(tenant: Tenant, elsewhere: Tenant, admin: Api, who: str) -> str:
         "admin key": admin.authorization,
         "the owner's object ID in another tenant": elsewhere.application(callers.OWNER, oid=callers.OWNER),
         "the node's application in another tenant": elsewhere.application(callers.NODE),
-        "the owner with a token for a former audience": tenant.application(callers.OWNER, aud=FORMER),
     }
     if who in others:
         return others[who]
@@ -239,7 +236,6 @@ def test_role_table_covers_every_caller_and_scope() -> None:
         "admin key",
         "the owner's object ID in another tenant",
         "the node's application in another tenant",
-        "the owner with a token for a former audience",
         "a reader's program, used by a user",
         "a member of the owners' group",
     }

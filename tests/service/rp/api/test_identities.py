@@ -400,20 +400,3 @@ def test_exec_is_refused_unless_settings_allow_it(
 def test_use_azure_auth_alone_means_certificate(service: Running, name: str) -> None:
     made = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}))
     assert made.properties["config"]["node"]["kubelet"]["auth"] == "certificate"
-
-
-def test_exec_node_of_earlier_release_gets_narrow_role_after_update(joining: Joining) -> None:
-    """It is bound to system:node, and its kubelet watches Secrets until it has the new configuration."""
-    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-    joining.node.report(joining.name, BEGINS)
-    found = joining.service.call(joining.service.service.store.node(PLANT.key, joining.name))
-    assert found
-    before = replace(found, join=found.join.with_access(earlier))
-    joining.service.call(joining.service.service.store.put_node(before, found.etag))
-    joining.service.clusters.given[joining.name] = earlier
-
-    joining.node.report(joining.name, {"appliedConfigVersion": "1"})
-    assert joining.given == earlier
-    joining.node.report(joining.name, {"appliedConfigVersion": str(found.version)})
-    joining.node.get(joining.name)
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)

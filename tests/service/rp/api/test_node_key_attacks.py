@@ -10,13 +10,12 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_rp.counted_events import WINDOW_SECONDS
-from aks_flex_rp.delivery.config_url import bundle_seal_context, delivery_id
+from aks_flex_rp.delivery.config_url import delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
@@ -262,18 +261,3 @@ def test_changed_row_of_a_config_url_is_refused(service: Running, node: NodeWith
     assert [owner.fetch(node.url).status for _ in range(3)] == [404] * 3
     shown = node if column == "expires" else other
     assert [each["outcome"] for each in shown.events("record.refused")] == ["denied"]
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_url_of_an_earlier_release_works_until_its_own_expiry(
-    service: Running, node: NodeWithKey, name: str, changed: bool
-) -> None:
-    secret = node.url.partition("#")[0].rpartition("/")[2]
-    context, owner = service.service.context, node.machine()
-    found = service.call(context.store.fetch_delivery(delivery_id(secret), 0.0))
-    assert found
-    opened = context.sealer.open(found.bundle, bundle_seal_context(found.id, PLANT.key, name, found.expires))
-    sealed = context.sealer.seal(opened, f"delivery {found.id} of {PLANT.key}/{name}")
-    expires = found.expires + (86400 if changed else 0)
-    service.call(context.store.put_delivery(replace(found, bundle=sealed, expires=expires)))
-    assert owner.fetch(node.url).status == (404 if changed else 200)

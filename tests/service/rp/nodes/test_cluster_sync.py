@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,11 @@ from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.cluster_registry import cluster_info
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
-from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING, ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext, RequestContext
-from aks_flex_rp.nodes.earlier_roles import EarlierRoles
-from aks_flex_rp.nodes.join_rules import EARLIER_ROLE_SECONDS
 from aks_flex_rp.nodes.preconditions import Preconditions
-from aks_flex_rp.resource.config_generator import AgentEndpoints, reads_secrets_by_name
+from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 REQUEST = RequestContext(Caller("me", "me", CallerKind.USER), "1")
 BEFORE = facts("b2xk", "1.33.1")
 OID = "11111111-2222-3333-4444-555555555555"
-EARLIER = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-NARROW = ClusterAccess(OID, AccessMethod.EXEC)
 
 
 class Site:
@@ -204,93 +198,5 @@ def test_cluster_sync_keeps_allow_downgrade(tmp_path: Path) -> None:
             await ClusterSync(here.shop).sync(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
 
             assert (await here.node("free")).config["updatePolicy"] == {"allowDowngrade": True}
-
-    asyncio.run(story())
-
-
-def earlier_exec(node: Node, *, managed: bool = True) -> Node:
-    """Returns the node as an earlier release stored it: by exec, with the role system:node."""
-    auth = {"useAzureAuth": True, "method": "exec"}
-    properties = {**node.properties, "kubernetesAuth": auth, "continuousMonitoring": managed}
-    kubelet = {**node.config["node"]["kubelet"], "auth": "exec"}
-    config = {**node.config, "node": {**node.config["node"], "kubelet": kubelet}}
-    return replace(node, properties=properties, config=config, join=node.join.with_access(EARLIER))
-
-
-def test_exec_node_that_never_reports_loses_earlier_role(tmp_path: Path) -> None:
-    """Root on its machine kept system:node, and so every Secret of the cluster, by not reporting."""
-
-    async def story() -> None:
-        async with site(tmp_path) as here:
-            now = [time.time()]
-            sync = ClusterSync(replace(here.shop, now=lambda: now[0]))
-            before = await here.node("free")
-            await here.store.put_node(earlier_exec(before), before.etag)
-
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            after = await here.node("free")
-            assert reads_secrets_by_name(after.config)  # it has time to apply this
-            assert after.version > before.version
-            assert here.clusters.given == {}
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            assert here.clusters.given == {}
-
-            now[0] += EARLIER_ROLE_SECONDS + 1
-            here.clusters.away = True
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            assert (await here.node("free")).join.access == EARLIER
-            here.clusters.away = False
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            assert here.clusters.given == {"free": NARROW}
-            assert (await here.node("free")).join.access == NARROW
-            [event] = await here.store.audit(what="access.granted")
-            assert event.detail["role"] == "aks-flex-node:kubelet"
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-def test_new_versions_do_not_extend_the_earlier_role(tmp_path: Path, recorded: bool) -> None:
-    """Attack: root on the machine requests a token every 14 minutes, or a contributor writes the node, for ever."""
-
-    async def story() -> None:
-        async with site(tmp_path) as here:
-            now = [time.time()]
-            context = replace(here.shop, now=lambda: now[0])
-            sync, commands = ClusterSync(context), NodeCommands(context)
-            before = await here.node("free")
-            await here.store.put_node(earlier_exec(before), before.etag)
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            if not recorded:  # a service from before the time was recorded has written the configuration
-                found = await here.node("free")
-                await here.store.put_node(replace(found, join=found.join.with_access(EARLIER)), found.etag)
-
-            cluster = here.clusters.known[PLANT.key]
-            for _ in range(2):
-                now[0] += EARLIER_ROLE_SECONDS - 60
-                await commands.regenerate(cluster, "free", REQUEST)
-                found = await here.node("free")
-                assert found.version >= int(now[0])
-                assert found.join.access == EARLIER
-            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-            assert here.clusters.given == {"free": NARROW}
-
-    asyncio.run(story())
-
-
-def test_unmanaged_exec_node_keeps_earlier_role_until_it_joins_again(tmp_path: Path) -> None:
-    """Without the role it would start no pods, and nothing could give it another configuration."""
-
-    async def story() -> None:
-        async with site(tmp_path) as here:
-            now = [time.time()]
-            sync = ClusterSync(replace(here.shop, now=lambda: now[0]))
-            before = await here.node("free")
-            await here.store.put_node(earlier_exec(before, managed=False), before.etag)
-            for _ in range(2):
-                await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
-                now[0] += EARLIER_ROLE_SECONDS + 1
-            assert here.clusters.given == {}
-            assert (await here.node("free")).join.access == EARLIER
 
     asyncio.run(story())

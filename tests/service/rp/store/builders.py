@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
+
 from aks_flex_rp.crypto.encryption import key_id
 from aks_flex_rp.crypto.record_codes import RecordCodes
+from aks_flex_rp.raw_database import PostgresDatabase, SqliteDatabase
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Node
 from aks_flex_rp.store.record_authenticator import RecordAuthenticator
+from aks_flex_rp.store.sqlite import connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from aks_flex_rp.raw_database import Database, Row
     from aks_flex_rp.store.changes import StoreChange
+    from tests.service.rp.store.conftest import Place
 
 KEY = b"k" * 32
 
@@ -90,3 +97,29 @@ async def comes(changes: AsyncIterator[StoreChange], expected: StoreChange) -> b
 
 async def next_of(changes: AsyncIterator[StoreChange]) -> StoreChange:
     return await asyncio.wait_for(changes.__anext__(), SOON)
+
+
+@asynccontextmanager
+async def raw(place: Place) -> AsyncIterator[Database]:
+    """Opens the database as the commands for its maintenance do."""
+    if place.kind == "sqlite":
+        with closing(connect(f"file:{place.address}?mode=rwc")) as connection:
+            yield SqliteDatabase(connection)
+        return
+    opened = await asyncpg.connect(place.address)
+    try:
+        yield PostgresDatabase(opened)
+    finally:
+        await opened.close()
+
+
+async def write(place: Place, *statements: str) -> None:
+    """Executes SQL without the store, as an administrator of the database does."""
+    async with raw(place) as database:
+        for statement in statements:
+            await database.rows(statement)
+
+
+async def read(place: Place, text: str) -> list[Row]:
+    async with raw(place) as database:
+        return await database.rows(text)

@@ -17,8 +17,7 @@ from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import RecordRefused
 from aks_flex_rp.store.sqlite import connect
-from tests.service.rp.store.builders import node, record_authenticator
-from tests.service.rp.store.test_rolling_upgrade import created, write
+from tests.service.rp.store.builders import node, record_authenticator, write
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
@@ -79,17 +78,6 @@ async def test_deletion_mark_of_another_type_is_refused(sqlite: SqlitePlace, val
     try:
         await store.put_node(node(identity="me"), None)
         await mark(sqlite, value)
-        await assert_refused(store)
-    finally:
-        await store.stop()
-
-
-async def test_deletion_mark_is_checked_during_an_upgrade(sqlite: SqlitePlace) -> None:
-    """Attack: the row is changed before the upgrade signs it."""
-    await write(sqlite, created("edge-1"), "UPDATE nodes SET gone = ''", steps=3)
-    store = sqlite()
-    await store.start()
-    try:
         await assert_refused(store)
     finally:
         await store.stop()

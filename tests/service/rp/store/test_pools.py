@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import pytest
 
 from aks_flex_rp import record_review
 from aks_flex_rp.crypto.encryption import Sealer, key_id
 from aks_flex_rp.key_rotation import count_by_key, reseal
-from aks_flex_rp.raw_database import PostgresDatabase, SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import Conflict, Node, PoolMembership, RecordRefused
 from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
 from aks_flex_rp.store.pools import MAX_REVISIONS
-from aks_flex_rp.store.record_authenticator import signed_node
-from aks_flex_rp.store.sqlite import connect
-from tests.service.rp.store.builders import KEY, cluster, event, node, record_authenticator
-from tests.service.rp.store.test_rolling_upgrade import CONFIG, PROPERTIES, created, write
+from tests.service.rp.store.builders import KEY, cluster, event, node, raw, record_authenticator, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from aks_flex_rp.raw_database import Database
     from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
@@ -208,38 +199,6 @@ async def test_earlier_content_of_a_pool_is_refused(store: Store, place: Place) 
     await write(place, "DELETE FROM pools", "INSERT INTO pools SELECT * FROM kept")
     with pytest.raises(RecordRefused, match="older"):
         await store.pool("/c", "edge")
-
-
-async def test_store_of_the_previous_schema_gets_pools(place: Place) -> None:
-    row = ("/c", "edge-1", "Edge-1", 7, "e", PROPERTIES, CONFIG, b"", "{}", '{"state":"Joined"}', "", 1.5)
-    code = record_authenticator().sign(signed_node(row, 1))
-    await write(place, created("edge-1"), f"UPDATE nodes SET code = '{code}'", steps=4)  # noqa: S608 - a test's own
-    store = place()
-    await store.start()
-    try:
-        found = await store.node("/c", "edge-1")
-        assert found is not None
-        assert (found.pool, found.effective) == (None, found.properties)
-        assert await store.repair_fleet() == 1  # the node was written without its row
-        made = await put(store, pool())
-        await store.put_node(replace(member("edge-1", version=8), revision=found.revision), found.etag)
-        assert await store.count_pool(made) == PoolCounts(1, 0)
-    finally:
-        await store.stop()
-
-
-@asynccontextmanager
-async def raw(place: Place) -> AsyncIterator[Database]:
-    """Opens the database as the commands for its maintenance do."""
-    if place.kind == "sqlite":
-        with closing(connect(f"file:{place.address}?mode=rw")) as connection:
-            yield SqliteDatabase(connection)
-        return
-    opened = await asyncpg.connect(place.address)
-    try:
-        yield PostgresDatabase(opened)
-    finally:
-        await opened.close()
 
 
 async def test_changed_pool_and_revision_can_be_reviewed_and_accepted(place: Place) -> None:

@@ -12,9 +12,8 @@ import asyncpg
 import pytest
 
 from aks_flex_rp.store.changes import Disconnected, NodeWritten, Resync
-from aks_flex_rp.store.migrations import MIGRATIONS, Migration
-from aks_flex_rp.store.model import SchemaTooNew, StoreError, StoreUnavailable
-from aks_flex_rp.store.postgres import PostgresStore, migrate
+from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from tests.remedies.catalogue import advice
 from tests.service.rp.store.builders import event, next_of, node, record_authenticator
@@ -149,27 +148,6 @@ async def test_replicas_starting_together_create_tables_once(postgres: PostgresP
     await replicas[0].put_node(node(), None)
     assert [await one.count_nodes() for one in replicas] == [1] * 5
     await asyncio.gather(*(one.stop() for one in replicas))
-
-
-async def test_postgres_store_with_newer_schema_is_refused(postgres: PostgresPlace) -> None:
-    connection = await asyncpg.connect(postgres.address)
-    await migrate(connection)
-    await connection.execute("INSERT INTO schema_version (version) VALUES (99)")
-    await connection.close()
-    with pytest.raises(SchemaTooNew, match="schema version 99"):
-        await postgres().start()
-
-
-async def test_failed_postgres_migration_is_rolled_back(postgres: PostgresPlace) -> None:
-    connection = await asyncpg.connect(postgres.address)
-    after = MIGRATIONS[-1].version + 1
-    broken = Migration(after, ("CREATE TABLE more (a TEXT)", "no statement at all"))
-    with pytest.raises(asyncpg.PostgresSyntaxError):
-        await migrate(connection, (*MIGRATIONS, broken))
-    await migrate(connection, (*MIGRATIONS, Migration(after, ("CREATE TABLE more (b TEXT)",))))
-    assert await connection.fetchval("SELECT count(b) FROM more") == 0
-    assert await connection.fetchval("SELECT MAX(version) FROM schema_version") == after
-    await connection.close()
 
 
 async def test_postgres_store_enforces_synchronous_commit(postgres: PostgresPlace) -> None:

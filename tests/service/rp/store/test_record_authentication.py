@@ -15,16 +15,13 @@ from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import (
     RecordRefused,
     RecordUnverifiable,
-    SealingKeysMissing,
-    UpgradeForbidden,
     UserSession,
 )
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
-from aks_flex_rp.store.record_authenticator import ROLLING_SECONDS, UPGRADE_SECONDS, RecordAuthenticator
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 from aks_flex_rp.store.sqlite import SqliteStore, connect
-from tests.service.rp.store.builders import cluster, node, record_authenticator
-from tests.service.rp.store.test_rolling_upgrade import created, write
+from tests.service.rp.store.builders import cluster, node, record_authenticator, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -166,18 +163,6 @@ async def test_cluster_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlac
     with pytest.raises(RecordRefused):
         await store.cluster("/c")
     assert [each.key for each in await store.clusters()] == ["/d"]
-    await store.stop()
-
-
-async def test_unparsable_row_of_an_upgrade_does_not_hide_others(sqlite: SqlitePlace) -> None:
-    """Rows without a code are accepted and signed during an upgrade, whatever they contain."""
-    damaged = "UPDATE nodes SET secrets = 7, config = 'text' WHERE key = 'edge-1'"
-    await write(sqlite, created("edge-1"), created("edge-2"), damaged, steps=3)
-    store = opened(sqlite, record_authenticator(clock=Clock()))
-    await store.start()
-    assert "cannot be parsed" in await refusal(store)
-    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"]
-    await store.repair_fleet()
     await store.stop()
 
 
@@ -420,138 +405,6 @@ async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> 
     assert await store.audit(what="record.refused") == ()
     await store.stop()
     assert set(outcomes) == {"unverifiable"}
-
-
-async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
-    clock = Clock()
-    await write(place, created("edge-1"), created("edge-2"), steps=3)
-    await write(place, "UPDATE nodes SET gone = 1, properties = '', config = '' WHERE key = 'edge-2'")
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    assert await store.node("/c", "edge-1")
-    assert (await store.last_known_node("/c", "edge-2")).version == 7
-    await write(place, "UPDATE nodes SET code = '' WHERE key = 'edge-1'")  # interrupted before this row
-    await store.stop()
-
-    clock.now += ROLLING_SECONDS + 1
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    assert await store.node("/c", "edge-1"), "a later start continues"
-    await write(place, "UPDATE nodes SET code = '' WHERE key = 'edge-1'")
-    assert await refusal(store), "the upgrade has ended"
-    await store.stop()
-
-
-async def test_sessions_of_an_earlier_release_end_without_an_alarm(place: Place) -> None:
-    """Attack: a session is added in the hour of the upgrade. Those of users must not look like attacks later."""
-    clock, outcomes = Clock(), list[str]()
-    session = "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('{}', '{{}}', 'proof', 2000000000, 1)"
-    await write(place, created("edge-1"), session.format("before"), steps=3)
-    store = opened(place, record_authenticator(clock=clock, count=outcomes.append))
-    await store.start()
-    await write(place, session.format("meanwhile"))
-    for name in ("before", "meanwhile"):
-        assert await store.session(name, 1.0) is None
-    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0))
-    clock.now += ROLLING_SECONDS + 1
-    await store.sign_upgraded()
-    for name in ("before", "meanwhile"):
-        assert await store.session(name, 1.0) is None
-    assert outcomes == []
-    assert await store.session("mine", 1.0)
-    await write(place, session.format("theirs"))
-    assert await store.session("theirs", 1.0) is None
-    assert outcomes == ["refused"], "after the upgrade it is an attack"
-    await store.stop()
-
-
-async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None:
-    clock = Clock()
-    await write(place, created("edge-1"), steps=3)
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    await store.stop()
-    await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
-
-    for change in ("UPDATE record_upgrade SET until = 9e12", "UPDATE record_upgrade SET code = ''"):
-        await write(place, "CREATE TABLE kept AS SELECT * FROM record_upgrade", change)
-        store = opened(place, record_authenticator(clock=clock))
-        await store.start()
-        assert await refusal(store)
-        await store.stop()
-        await write(
-            place,
-            "DELETE FROM record_upgrade",
-            "INSERT INTO record_upgrade SELECT * FROM kept",
-            "DROP TABLE kept",
-        )
-    clock.now += UPGRADE_SECONDS + 1
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    assert await refusal(store), "the mark is too old"
-    await store.stop()
-
-
-async def test_mark_of_a_clock_that_was_ahead_does_not_count(place: Place) -> None:
-    """Attack: rows without a code are added in the years until the mark of a wrong clock ends."""
-    clock = Clock()
-    clock.now += 9 * 365 * 24 * 3600
-    await write(place, created("edge-1"), steps=3)
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    await store.stop()
-    await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
-
-    clock.now = Clock().now
-    store = opened(place, record_authenticator(clock=clock))
-    await store.start()
-    assert await refusal(store)
-    await store.stop()
-
-
-async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None:
-    """Attack: the database is given the schema of the earlier release, so that its rows are signed again.
-
-    It may also be an upgrade with the setting, after which the rows would be refused without the setting too.
-    """
-    await write(place, created("edge-1"), steps=2)
-    for _ in range(2):
-        with pytest.raises(UpgradeForbidden, match="schema version 2"):
-            await opened(place, record_authenticator(required=True)).start()
-
-    store = opened(place, record_authenticator())  # a person has removed the setting
-    await store.start()
-    assert await store.node("/c", "edge-1")
-    await store.stop()
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("table", ["nodes", "clusters"])
-async def test_database_is_not_signed_with_a_key_of_another_host(place: Place, steps: int, table: str) -> None:
-    """Attack: a command on a host without the keys signs the whole fleet with a key that no replica has."""
-    sealed = "!notakey!and the sealed value"
-    rows = {
-        "nodes": created("edge-1", secrets=sealed),
-        "clusters": f"INSERT INTO clusters VALUES ('/x', '/x', '{{}}', CAST('{sealed}' AS blob), 1)",  # noqa: S608
-    }
-    await write(place, rows[table], created("edge-2"), steps=steps)
-    for _ in range(2):
-        with pytest.raises(SealingKeysMissing, match=b"notakey!".hex()):
-            await opened(place, record_authenticator()).start()
-    await write(place, f"DELETE FROM {table} WHERE key <> 'edge-2'")  # noqa: S608 - a constant
-    store = opened(place, record_authenticator())
-    await store.start()
-    assert await store.node("/c", "edge-2"), "nothing was changed before"
-    await store.stop()
-
-
-async def test_database_without_records_is_upgraded_if_none_may_be_signed(place: Place) -> None:
-    await write(place, steps=3)
-    store = opened(place, record_authenticator(required=True))
-    await store.start()
-    await store.put_node(node(), None)
-    assert await store.node("/c", "edge-1")
-    await store.stop()
 
 
 async def test_replaced_node_keeps_its_code_after_a_report(store: Store) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store import sqlite as sqlite_store
-from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.model import SchemaTooNew, StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.builders import event, node, record_authenticator
@@ -108,15 +107,3 @@ async def test_sqlite_store_with_newer_schema_is_refused(tmp_path: Path) -> None
     connection.close()
     with pytest.raises(SchemaTooNew, match="schema version 99"):
         await SqliteStore(path, record_authenticator()).start()
-
-
-async def test_failed_sqlite_migration_is_rolled_back(tmp_path: Path) -> None:
-    connection = sqlite_store.open_for_writing(tmp_path / "store.db")
-    after = MIGRATIONS[-1].version + 1
-    broken = Migration(after, ("CREATE TABLE more (a TEXT)", "no statement at all"))
-    with pytest.raises(sqlite3.OperationalError):
-        sqlite_store.migrate(connection, (*MIGRATIONS, broken))
-    sqlite_store.migrate(connection, (*MIGRATIONS, Migration(after, ("CREATE TABLE more (b TEXT)",))))
-    assert connection.execute("SELECT count(b) FROM more").fetchone() == (0,)
-    assert connection.execute("SELECT MAX(version) FROM schema_version").fetchone() == (after,)
-    connection.close()

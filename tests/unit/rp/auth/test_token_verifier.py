@@ -146,15 +146,6 @@ def test_application_id_and_its_uri_are_the_same_audience() -> None:
         assert asyncio.run(tokens.caller(bearer(issuer.sign(aud=audience)))).id == OID
 
 
-def test_former_audience_is_marked_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    tenant = TenantSettings(tenant_id=TENANT, audiences=(AUDIENCE,), former_audiences=ARM_AUDIENCES)
-    issuer = Issuer()
-    tokens = TokenVerifier(AuthSettings(tenants=(tenant,)), fetch=lambda _: issuer.fetch)
-    assert asyncio.run(tokens.caller(bearer(issuer.sign(aud=ARM_AUDIENCES[0])))).former_audience
-    assert f"({OID}) uses a token for the former audience {ARM_AUDIENCES[0]}." in caplog.text
-    assert not asyncio.run(tokens.caller(bearer(issuer.sign()))).former_audience
-
-
 def test_challenge_names_the_audience_of_the_service() -> None:
     assert f'resource="{AUDIENCE}"' in refused(Issuer(), "").challenge
 

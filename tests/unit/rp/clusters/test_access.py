@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
-import httpx2
 import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
-from aks_flex_node.errors import ClusterError
 from aks_flex_rp.clusters import access
 from aks_flex_rp.clusters.access import IDENTITY_LABEL
 from aks_flex_rp.clusters.access_controller import AccessController
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, kubelet_role
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, kubelet_role
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
@@ -46,77 +43,6 @@ class Scene:
 
 def test_common_role_bindings_do_not_use_node_binding_prefix() -> None:
     assert not any(one.body["metadata"]["name"].startswith(BINDING_PREFIX) for one in ROLE_BINDINGS)
-
-
-EARLIER = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-ROLE = f"{CLUSTER_ROLES}/{KUBELET_ROLE}"
-
-
-def test_access_of_earlier_release_is_read_with_its_role() -> None:
-    stored = {"identity": OID, "way": "exec"}
-    assert ClusterAccess.from_document(stored) == EARLIER
-    assert (EARLIER.role, EARLIER.to_document()) == ("system:node", stored)
-    assert ClusterAccess.from_document(EXEC.to_document()) == EXEC
-    assert ClusterAccess.from_document(CERTIFICATE.to_document()) == CERTIFICATE
-
-
-@in_loop
-async def test_role_of_earlier_release_is_replaced() -> None:
-    scene = Scene()
-    scene.api.put(ROLE, kubelet_role())
-    await access.grant_access(scene.client, "edge-1", EARLIER)
-    assert scene.gives() == ("system:node", OID)
-    assert access.read_binding(scene.api.objects[PATH]) == EARLIER
-
-    await access.grant_access(scene.client, "edge-1", EXEC)
-    assert scene.gives() == (KUBELET_ROLE, OID)
-    assert access.read_binding(scene.api.objects[PATH]) == EXEC
-
-
-def roles(api: FakeApi) -> set[str]:
-    """Returns the roles that the identity has."""
-    bindings = [one for path, one in api.objects.items() if path.startswith(BINDINGS)]
-    return {one["roleRef"]["name"] for one in bindings if one["subjects"][0]["name"] == OID}
-
-
-@pytest.mark.parametrize("requests", range(1, 8))
-@in_loop
-async def test_interrupted_replacement_of_earlier_role_is_completed(requests: int) -> None:
-    """The service is killed after each request: the node always has a role, and nothing is left in the end."""
-    scene = Scene()
-    scene.api.put(ROLE, kubelet_role())
-    await access.grant_access(scene.client, "edge-1", EARLIER)
-    handle, sent = scene.api.handle, 0
-
-    def killed(request: httpx2.Request) -> httpx2.Response:
-        nonlocal sent
-        sent += 1
-        if sent > requests:
-            raise httpx2.ConnectError("killed")
-        answer = handle(request)
-        assert roles(scene.api), "the node has no access"
-        return answer
-
-    scene.api.handle = killed  # type: ignore[method-assign]
-    with suppress(ClusterError):
-        await access.grant_access(scene.api.client(), "edge-1", EXEC)
-
-    scene.api.handle = handle  # type: ignore[method-assign]
-    scene.heard.given["edge-1"] = EXEC
-    await scene.restarted()
-    await scene.keeping.clean_up()
-    assert scene.gives() == (KUBELET_ROLE, OID)
-    assert [path for path in scene.api.objects if path.startswith(BINDINGS)] == [PATH]
-
-
-@in_loop
-async def test_node_keeps_earlier_role_if_new_one_is_missing() -> None:
-    """The manifest with the role is not applied yet."""
-    scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EARLIER)
-    with pytest.raises(ApiRefused):
-        await access.grant_access(scene.client, "edge-1", EXEC)
-    assert scene.gives() == ("system:node", OID)
 
 
 def test_role_of_exec_nodes_cannot_list_secrets_or_leave_its_kind() -> None:

@@ -32,58 +32,6 @@ def test_granted_identity_depends_on_join_method() -> None:
     assert join_rules.granted_identity(node(EXEC, method="certificate")) == ""
 
 
-def with_config(one: Node, **kubelet: Any) -> Node:
-    return replace(one, config={"node": {"kubelet": kubelet}})
-
-
-def test_node_of_earlier_release_keeps_joining_by_exec() -> None:
-    """In earlier releases useAzureAuth alone meant exec."""
-    earlier = with_config(node(EXEC), auth="exec")
-    assert join_rules.identity_method(earlier) is AccessMethod.EXEC
-    assert join_rules.stored_properties(earlier).kubernetes_auth.method == "exec"
-    assert join_rules.identity_method(with_config(node(), auth="certificate")) is AccessMethod.CERTIFICATE
-
-
-def test_earlier_role_is_needed_until_kubelet_reads_secrets_by_name() -> None:
-    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-    by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
-    assert join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), auth="exec"), OID, 20)
-    assert join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OID, 20)
-    assert not join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), **by_name), OID, 20)
-    assert not join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OTHER, 20)
-    assert not join_rules.needs_earlier_role(with_config(applied(16, EXEC, method="exec"), **by_name), OID, 20)
-
-
-def test_earlier_role_ends_also_for_node_that_never_reports() -> None:
-    """Root on the machine kept system:node by not reporting."""
-    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-    by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
-    unmanaged = with_config(applied(16, earlier, method="exec"), **by_name)
-    silent = replace(unmanaged, properties={**unmanaged.properties, "continuousMonitoring": True})
-    end = 17 + join_rules.EARLIER_ROLE_SECONDS
-    assert join_rules.needs_earlier_role(silent, OID, end - 1)
-    assert not join_rules.needs_earlier_role(silent, OID, end)
-    assert join_rules.needs_earlier_role(unmanaged, OID, end), "it would be lost"
-
-
-def test_time_of_the_earlier_role_is_recorded_once() -> None:
-    """Attack: a later version, an unmanaged node or another configuration extended the earlier role."""
-    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
-    by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
-    unmanaged = with_config(applied(16, earlier, method="exec"), **by_name)
-    assert join_rules.record_narrow_config(unmanaged, None) == unmanaged
-    managed = replace(unmanaged, properties={**unmanaged.properties, "continuousMonitoring": True})
-    first = join_rules.record_narrow_config(managed, unmanaged)
-    end = 17 + join_rules.EARLIER_ROLE_SECONDS
-    stored = JoinState.from_document(first.join.to_document())
-    assert stored.access
-    assert stored.access.narrow_since == 17.0
-    for later in (managed, unmanaged, with_config(managed, auth="exec")):
-        again = join_rules.record_narrow_config(replace(later, version=900, join=stored), first)
-        assert join_rules.needs_earlier_role(again, OID, end - 1)
-        assert not join_rules.needs_earlier_role(again, OID, end)
-
-
 def test_rewritten_node_with_same_identity_keeps_access() -> None:
     before = node(EXEC)
 
