@@ -1,6 +1,6 @@
 # `make` without a target shows the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup build install uninstall try recording test test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance image
+.PHONY: help setup build install uninstall try recording test test-full test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance image
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-16s %s\n' "$$name" "$$what"; done
@@ -23,9 +23,13 @@ try: setup ## run the demo: a machine joins, is updated, upgraded, repaired and 
 recording: setup ## record make try as docs/images/try.svg
 	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS .venv/bin/python scripts/record_demo.py docs/images/try.svg -- make try
 
-test: ## run all tests
+test: ## check every promise of the product (15 minutes on two cores when the tools are built)
 	@scripts/setup --tests
-	@.venv/bin/python -m scripts.suite all
+	@.venv/bin/python -m scripts.suite test
+
+test-full: ## run the tests that `make test` leaves out (40 minutes)
+	@scripts/setup --tests
+	@.venv/bin/python -m scripts.suite full
 
 test-unit: ## run the unit tests (no root, no network)
 	@scripts/setup --no-packages

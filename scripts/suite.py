@@ -1,4 +1,4 @@
-"""Runs the tests and prints one result at the end: `suite.py [all|unit|long|vm [CUTS]]`. Stops all it started."""
+"""Runs tests, prints one result at the end, and stops all it started: `suite.py [test|full|unit|long|vm [CUTS]]`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ PROGRESS_SECONDS = 60.0  # seconds between two lines of progress
 DEFAULT_SIGINT = ("env", "--default-signal=INT")  # background processes of a shell ignore Ctrl-C by default
 INTERRUPT_SECONDS = 120.0  # seconds for an interrupted stage to remove its lab
 SOME_FAILED = 1  # exit code of pytest when it is interrupted
+# tests/tiers.py marks the tests of the full tier.
+FAST = "not full and not long"
+FULL = "full and not long and not vm"
+EVERY_SCREEN = "(full or every_screen) and not long"  # `make test` judges these pages on one screen
+ONE_SCREEN = {"AKS_FLEX_TEST_SCREENS": "1"}
 MAX_RERUNS = 50  # with at most this many failures, which may be caused by load, the failed tests are rerun alone
 
 
@@ -41,6 +46,7 @@ class Stage:
     command: list[str]
     labs: tuple[str, ...] = ()
     report: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     output: Path | None = None
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
@@ -51,7 +57,8 @@ class Stage:
     def start(self, output: Path | None) -> None:
         """Starts the stage in its own process group, so that it receives Ctrl-C only once, from this program."""
         self.began, self.output = time.monotonic(), output
-        environment = {**os.environ, **({"AKS_FLEX_TEST_LAB": self.labs[0]} if self.labs else {})}
+        lab = {"AKS_FLEX_TEST_LAB": self.labs[0]} if self.labs else {}
+        environment = {**os.environ, **lab, **self.environment}
         stream = output.open("wb") if output else None
         try:
             self.process = subprocess.Popen(
@@ -116,11 +123,18 @@ class SuiteRun:
     stopped: bool = False
     recorded: bool = False  # whether the run is recorded in the history of unsteady tests
 
-    def tests(self, name: str, *arguments: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
+    def tests(
+        self,
+        name: str,
+        *arguments: str,
+        marked: str = FAST,
+        labs: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> Stage:
         report = self.reports / f"{name}.xml"
         own = (f"--junitxml={report}", "-o", f"cache_dir={self.reports / name}")
         command = [str(BIN / "pytest"), "-q", "--durations=12", *own, "-m", marked, *arguments]
-        return Stage(f"{name} tests", command, labs, report)
+        return Stage(f"{name} tests", command, labs, report, environment or {})
 
     def run_alone(self, stage: Stage) -> None:
         """Runs one stage and shows its output immediately."""
@@ -153,7 +167,9 @@ class SuiteRun:
             assert stage.report  # noqa: S101 - or none of its tests could have failed
             report = stage.report.with_suffix(".again.xml")
             arguments = ("--last-failed", "--last-failed-no-failures=none", f"--junitxml={report}")
-            once_more = Stage(f"{stage.name} again, alone", [*stage.command, *arguments], stage.labs, report)
+            once_more = Stage(
+                f"{stage.name} again, alone", [*stage.command, *arguments], stage.labs, report, stage.environment
+            )
             self._show(once_more)
             if not once_more.failed:
                 stage.failed, stage.unsteady = False, _failures(stage)
@@ -257,30 +273,45 @@ def _failures(stage: Stage) -> list[str]:
     return sorted({f"{each.get('classname')}::{each.get('name')}" for each in bad})
 
 
-def run_all(suite: SuiteRun) -> None:
-    """Runs all stages of `make test`: checks and unit tests first, then the rest, the longest first."""
-    # Tools first, in a separate stage: with an empty cache they take most of the time, and their progress is shown.
-    suite.run_alone(TOOLS)
-    suite.run_alone(CONFORMANCE_TOOLS)
+def run_test(suite: SuiteRun) -> None:
+    """Runs `make test`: everything that needs no lab, and one or two scenarios of each promise in labs."""
+    suite.run_alone(TOOLS)  # in a separate stage: with an empty cache they take most of the time
     suite.run_parallel(
         [
             suite.tests("unit", "tests/unit"),
             *CHECKS,
-            suite.tests("virtual machine", "tests/vm", marked="not vm", labs=("test-vm",)),
-            # Stages without a lab are between those with one, because labs need much CPU time.
-            suite.tests("managed nodes", *MANAGED_NODES, labs=("test-managed",)),
+            # The longest first; stages without a lab are between those with one, because labs need much CPU time.
+            suite.tests("promises of a node", *MANAGED_NODES, labs=("test-node",)),
             suite.tests("provider", "tests/service/rp"),
-            suite.tests("azure", "tests/azure", labs=("test-azure",)),
+            suite.tests("promises of a fleet", "tests/azure", *OTHER_NODES, labs=("test-fleet",)),
+            suite.tests("browser", "tests/browser", environment=ONE_SCREEN),
             suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
-            suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
-            suite.tests("az-extension", "tests/az_extension"),
-            suite.tests("conformance", CLUSTER_NETWORK, labs=("test-conf",)),
-            suite.tests("lab", "tests/lab", labs=("test", "test-b")),
-            suite.tests("browser", "tests/browser"),
-            suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
             suite.tests("crash", "tests/crash", "tests/damage"),
-            suite.tests("remedies", "tests/remedies", labs=("test-remedies",)),
-            suite.tests("fuzz", "tests/fuzz"),
+            suite.tests("az-extension", "tests/az_extension"),
+            suite.tests("documents", "tests/docs", labs=("test-docs",)),
+        ]
+    )
+    suite.rerun_failed()
+
+
+def run_full(suite: SuiteRun) -> None:
+    """Runs `make test-full`: what `make test` leaves out, except the tests marked `long`."""
+    suite.run_alone(TOOLS)
+    suite.run_alone(CONFORMANCE_TOOLS)
+    suite.run_parallel(
+        [
+            suite.tests("virtual machine", "tests/vm", marked=FULL, labs=("test-vm",)),
+            suite.tests("managed nodes", *MANAGED_NODES, marked=FULL, labs=("test-managed",)),
+            suite.tests("provider", "tests/service/rp", marked=FULL),
+            suite.tests("azure", "tests/azure", marked=FULL, labs=("test-azure",)),
+            suite.tests("service", "tests/service", "--ignore=tests/service/rp", marked=FULL),
+            suite.tests("join", *OTHER_NODES, marked=FULL, labs=("test-e2e",)),
+            suite.tests("conformance", CLUSTER_NETWORK, marked=FULL, labs=("test-conf",)),
+            suite.tests("lab", "tests/lab", marked=FULL, labs=("test", "test-b")),
+            suite.tests("browser", "tests/browser", marked=EVERY_SCREEN),
+            suite.tests("packages", "tests/packaging", marked=FULL, labs=("test-packages",)),
+            suite.tests("remedies", "tests/remedies", marked=FULL, labs=("test-remedies",)),
+            suite.tests("fuzz", "tests/fuzz", marked=FULL),
         ]
     )
     suite.rerun_failed()
@@ -309,7 +340,9 @@ def run_vm(suite: SuiteRun) -> None:
     suite.run_alone(suite.tests("virtual machine", "tests/vm", *options, marked="", labs=("test-vm",)))
 
 
+# The tests of nodes in two halves, which run in parallel in two labs.
 MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
+OTHER_NODES = ["tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES)]
 CLUSTER_NETWORK = "tests/conformance"
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 # Most labs do not need these, so that `tools install` installs them only by name.
@@ -324,7 +357,8 @@ CHECKS = [
     Stage("audit", [str(BIN / "python"), "scripts/audit.py"]),
 ]
 KINDS = {
-    "all": ("make test", run_all),
+    "test": ("make test", run_test),
+    "full": ("make test-full", run_full),
     "unit": ("make test-unit", run_unit),
     "long": ("make test-long", run_long),
     "vm": ("make test-vm", run_vm),
@@ -334,13 +368,13 @@ DEFAULT_POWER_CUTS = "30"
 
 def main() -> int:
     os.chdir(Path(__file__).parents[1])
-    kind = sys.argv[1] if len(sys.argv) > 1 else "all"
+    kind = sys.argv[1] if len(sys.argv) > 1 else "test"
     if kind not in KINDS:
         print(f"suite.py: unknown kind {kind!r}; use one of {', '.join(KINDS)}.", file=sys.stderr)
         return 2
     title, work = KINDS[kind]
     with tempfile.TemporaryDirectory() as reports:
-        suite = SuiteRun(title, Path(reports), recorded=kind == "all")
+        suite = SuiteRun(title, Path(reports), recorded=kind in {"test", "full"})
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.tools import catalog
 from tests.harness import LAB, Lines
+from tests.tiers import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     """Cleans up on SIGTERM as on Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the selection by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_full(item):
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session")

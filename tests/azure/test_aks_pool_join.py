@@ -107,6 +107,7 @@ def printed_options(text: str, action: str) -> dict[str, str]:
     return options
 
 
+@pytest.mark.promise
 @pytest.mark.remedy("aks-pool-changed", "machine-changed")
 def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add_machine: Add) -> None:
     machine, other = add_machine("pool-sp"), add_machine("pool-other")

@@ -107,6 +107,7 @@ def replace_certificate(node: ManagedLabNode) -> None:
     until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
 
 
+@pytest.mark.promise
 def test_service_principal_node_joins_with_tokens_and_with_certificate(
     lab: Lab, make: Callable[..., ManagedLabNode]
 ) -> None:

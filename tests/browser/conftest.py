@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.pki import CertificateAuthority
+from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.browsers import running_browser
 from tests.browser.providers import running_pages, running_with_entra
 from tests.browser.viewports import Opened
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.service.lab.cloud_harness import Cloud
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests that judge a page on every screen: `make test` runs them on one, `make test-full` on all."""
+    if isinstance(item, pytest.Function) and judge_on_every_screen.__name__ in item.function.__code__.co_names:
+        item.add_marker(pytest.mark.every_screen)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 # Two more are in tests/long.
-@pytest.mark.parametrize("mix", ["bookworm-1", pytest.param("trixie-2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "mix", [pytest.param("bookworm-1", marks=pytest.mark.promise), pytest.param("trixie-2", marks=pytest.mark.long)]
+)
 def test_machine_joins_survives_restarts_and_unbootstraps_cleanly(
     lab: Lab, add_machine: Callable[..., EdgeMachine], mix: str
 ) -> None:

@@ -68,6 +68,7 @@ def label_of(lab: Lab, name: str) -> str | None:
     return found.get(name)
 
 
+@pytest.mark.promise
 def test_node_is_created_edited_and_deleted_in_dashboard(
     lab: Lab, add_machine: Callable[..., EdgeMachine], open_page: Opened
 ) -> None:

@@ -42,6 +42,7 @@ def is_ready(lab: Lab, node: str) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+@pytest.mark.promise
 def test_two_machines_join_with_one_url(lab: Lab, add_machine: Add, enrolments: Enrolments) -> None:
     machines = [prepared(add_machine, name) for name in ("enrol-1", "enrol-2")]
     before = [machine.snapshot() for machine in machines]

@@ -136,6 +136,7 @@ def test_enrolled_node_is_updated_upgraded_and_repaired(lab: Lab, node: AzureFre
     assert node.packets_to_azure == 0
 
 
+@pytest.mark.promise
 def test_node_recovers_lost_and_expired_certificates(lab: Lab, node: AzureFreeNode) -> None:
     machine = node.machine
     began = time.time()

@@ -122,6 +122,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(
     until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")
 
 
+@pytest.mark.promise
 def test_drift_is_repaired_and_repeated_conflict_is_reported(
     lab: Lab, add_node: Callable[..., ManagedLabNode]
 ) -> None:

@@ -22,6 +22,7 @@ CUTS = 1
 OPERATIONS = 10
 
 
+@pytest.mark.promise
 def test_update_continues_after_power_cut(lab: Lab, add_machine: Add) -> None:
     chance = seeded(1)
     with joined(lab, [add_machine("cuts-1")]) as (node,):

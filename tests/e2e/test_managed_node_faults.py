@@ -52,6 +52,7 @@ def kubelet(node: ManagedLabNode) -> str:
     return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
 
 
+@pytest.mark.promise
 def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedLabNode, broken: str) -> None:
     before = node.applied()
 
@@ -144,6 +145,7 @@ def test_update_waits_for_maintenance_window_and_end_of_pause(node: ManagedLabNo
     node.wait_until_applied(node.update(nodeConfig={}))
 
 
+@pytest.mark.promise
 def test_update_with_failed_download_or_full_disk_changes_nothing(lab: Lab, node: ManagedLabNode) -> None:
     begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
     versions = node.properties["versions"]

@@ -26,7 +26,7 @@ def agent(node: ManagedLabNode) -> str:
     return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_machine: Add) -> None:
     node = ManagedLabNode.make(lab, add_machine("self-1"))
     machine = node.machine

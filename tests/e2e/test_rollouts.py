@@ -135,7 +135,9 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.promise] if what == "kubelet" else []) for what in BAD]
+)
 def test_bad_revision_touches_one_node_and_comes_back(fleet: Fleet, bad_containerd: str, what: str) -> None:
     before = fleet.versions()
     fleet.start(f"bad-{what}", BAD[what])
