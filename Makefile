@@ -1,6 +1,6 @@
 # `make` without a target shows the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup build install uninstall try recording test test-full test-unit test-long test-vm lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance image
+.PHONY: help setup build install uninstall try recording test test-full test-unit test-long test-vm lint hook bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean conformance image
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-16s %s\n' "$$name" "$$what"; done
@@ -47,7 +47,10 @@ conformance: setup ## run Kubernetes' conformance tests on two nodes (FOCUS=text
 	@.venv/bin/python -m tests.conformance $(if $(FOCUS),--focus '$(FOCUS)') $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(KEEP),--keep) $(if $(LAB),--lab $(LAB))
 
 lint: setup ## check formatting, lint rules, types, import layers and secrets
-	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py
+	@scripts/lint
+
+hook: ## let git run `make lint` before every commit of this clone
+	@git config core.hooksPath scripts/hooks
 
 bench: setup ## run all benchmarks and write docs/proof.md (two hours, on an idle machine)
 	@.venv/bin/python -m bench.proof

@@ -279,7 +279,7 @@ def run_test(suite: SuiteRun) -> None:
     suite.run_parallel(
         [
             suite.tests("unit", "tests/unit"),
-            *CHECKS,
+            CHECKS,
             # The longest first; stages without a lab are between those with one, because labs need much CPU time.
             suite.tests("promises of a node", *MANAGED_NODES, labs=("test-node",)),
             suite.tests("provider", "tests/service/rp"),
@@ -349,13 +349,7 @@ TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 CONFORMANCE_TOOLS = Stage(
     "tools of the conformance tests", [*TOOLS.command, *NETWORK_TOOLS, go_tool("kubernetes-e2e").selector]
 )
-CHECKS = [
-    Stage("types", [str(BIN / "mypy")]),
-    Stage("formatting", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
-    Stage("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
-    Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
-    Stage("audit", [str(BIN / "python"), "scripts/audit.py"]),
-]
+CHECKS = Stage("lint", ["scripts/lint"])
 KINDS = {
     "test": ("make test", run_test),
     "full": ("make test-full", run_full),
