@@ -8,7 +8,7 @@ SQLite; only the tests of the store itself use both there.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
@@ -40,5 +40,5 @@ def is_full(item: pytest.Item) -> bool:
         return False
     if parents & set(FULL_DIRECTORIES):
         return True
-    callspec = getattr(item, "callspec", None)
-    return bool(callspec) and "postgres" in callspec.params.values() and BOTH_DATABASES not in parents
+    callspec: Any = getattr(item, "callspec", None)
+    return callspec is not None and "postgres" in callspec.params.values() and BOTH_DATABASES not in parents

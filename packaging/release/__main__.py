@@ -40,9 +40,8 @@ class ReleaseStep:
 def steps(options: argparse.Namespace) -> list[ReleaseStep]:
     """Returns the steps of a release."""
     target, key = options.dist, options.key
-    tests = (
-        [] if options.skip_tests else [ReleaseStep("run all tests", lambda: build_steps.run_checks("make", "test"))]
-    )
+    both = ReleaseStep("run all tests", lambda: build_steps.run_checks("make", "test", "test-full"))
+    tests = [] if options.skip_tests else [both]
     signing = "write SHA256SUMS" + (f" and sign it with {key}" if key else " (unsigned without --key)")
     return [
         ReleaseStep("check formatting, rules, types and layers", lambda: build_steps.run_checks("make", "lint")),
