@@ -250,7 +250,9 @@ class Demo:
         changed = self.machine.differences(self.before)
         if changed:
             raise LabError(
-                "machine-not-restored", f"{MACHINE} differs from its first snapshot: {'; '.join(map(str, changed))}."
+                "machine-not-restored",
+                f"{MACHINE} differs from its first snapshot: {'; '.join(map(str, changed))}.",
+                "Report this as a defect of the agent, together with the message.",
             )
         self.progress.message("   the machine is identical to its first snapshot")
 
@@ -280,7 +282,11 @@ class Demo:
 
     def tear_down(self) -> None:
         if left := self.lab.down():
-            raise LabError("lab-cleanup-incomplete", f"These resources of the lab still exist: {'; '.join(left)}.")
+            raise LabError(
+                "lab-cleanup-incomplete",
+                f"These resources of the lab still exist: {'; '.join(left)}.",
+                "Run `aks-flex-lab down` again. Close the shells whose working directory is inside the lab.",
+            )
         self.progress.message("   no process, mount, namespace, link or cgroup of the lab remains")
 
 

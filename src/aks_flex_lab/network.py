@@ -227,7 +227,11 @@ def _free_number(taken: set[int], first: int, last: int, what: str) -> int:
     for number in range(first, last + 1):
         if number not in taken:
             return number
-    raise LabError("lab-addresses-exhausted", f"This lab cannot have more {what}: the limit is {last - first + 1}.")
+    raise LabError(
+        "lab-addresses-exhausted",
+        f"This lab cannot have more {what}: the limit is {last - first + 1}.",
+        "Use another site with `--site`, remove machines with `aks-flex-lab machine rm`, or start a second lab.",
+    )
 
 
 def free_machine_number(taken: set[int]) -> int:

@@ -1,8 +1,8 @@
 """The catalogue of names that the programs print: errors, conditions, condition reasons and provider states.
 
 `errors.yaml` of each distribution and `conditions.yaml` are the source of `docs/reference/errors.md` and `names.md`,
-of the command `explain` and of the dashboard's texts. In `errors.yaml` the fields `exit`, `retry` and `messages` are
-written by `scripts/docs references` from the code; the rest is written by hand.
+of the command `explain` and of the dashboard's texts. The catalogue has the errors that an operator meets in practice
+and about which there is more to say than message and hint. All other errors are described where they are raised.
 """
 
 from __future__ import annotations
@@ -34,19 +34,16 @@ class ErrorEntry:
     remedy: str = ""
     exit: tuple[int, ...] = ()
     retry: bool = False
-    messages: tuple[str, ...] = ()
 
     @classmethod
     def from_document(cls, name: str, document: Mapping[str, Any]) -> ErrorEntry:
-        lists = {key: tuple(document.get(key, ())) for key in ("exit", "messages")}
-        return cls(name, **{**document, **lists})
+        return cls(name, **{**document, "exit": tuple(document["exit"])})
 
     def to_document(self) -> dict[str, Any]:
         """Returns the entry as JSON-compatible data."""
         return {
             "name": self.name,
             "group": self.group,
-            "messages": list(self.messages),
             "cause": self.cause,
             "check": self.check,
             "remedy": self.remedy,
@@ -105,6 +102,11 @@ def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
     return found
 
 
+def has_entry(name: str, *packages: str) -> bool:
+    """Tells whether the catalogues have an error, without parsing them: a failed command ends without delay."""
+    return any(f"\n{name}:\n" in f"\n{resources.files(each).joinpath(FILE_NAME).read_text()}" for each in packages)
+
+
 def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> ErrorEntry | StatusName:
     """Finds a name. Case and separators are ignored: the reason `DiskFull` matches the error `disk-full`."""
     if name in catalog:
@@ -117,7 +119,7 @@ def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> Err
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     raise CommandUsageError(
         "error-name-unknown",
-        f"The catalogue has no entry named {name!r}.",
+        f"The catalogue has no entry named {name!r}: all there is to say about such an error is its message.",
         f"{hint}Run the same command without a name to list all names.",
     )
 
@@ -131,8 +133,7 @@ def render_entry(entry: ErrorEntry | StatusName) -> str:
     codes = " or ".join(str(code) for code in entry.exit)
     head = f"{entry.name} ({entry.group.lower()}, exit code {codes})" if codes else f"{entry.name} ({entry.group})"
     retry = "Running the same command again later can help." if entry.retry else ""
-    parts = [*(("Message", text) for text in entry.messages), ("Cause", entry.cause), ("Check", entry.check)]
-    parts += [("Remedy", entry.remedy), ("Retry", retry)]
+    parts = [("Cause", entry.cause), ("Check", entry.check), ("Remedy", entry.remedy), ("Retry", retry)]
     return "\n\n".join([head, *(_paragraph(title, text) for title, text in parts if text)])
 
 

@@ -52,6 +52,8 @@ class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
     exit_code = 5
 
     def __init__(self, status: int, error: Document, request_id: str) -> None:
+        from aks_flex_node.error_catalog import has_entry  # noqa: PLC0415 - only a failure needs it
+
         lines = [f"{error.get('code') or f'HTTP {status}'}: {error.get('message') or 'No error message.'}"]
         if target := error.get("target"):
             lines[0] = f"{lines[0]} ({target})"
@@ -62,7 +64,8 @@ class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
             if str(each.get("message")) not in lines[0]
         ]
         hint = HINTS.get(str(error.get("code")), f"Search the service's log for request ID {request_id}.")
-        if status >= 500 and details:  # an error of the service itself: its name is in the catalogue
+        # An error of the service itself can be in the catalogue.
+        if status >= 500 and details and has_entry(str(details[0].get("code")), "aks_flex_rp"):
             hint = f"Run `aks-flex-rp explain {details[0].get('code')}` for causes and remedies. {hint}"
         super().__init__("request-rejected", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status

@@ -15,7 +15,7 @@ from tests.agents import flex, web_pod
 from tests.harness import Lines
 from tests.managed_node import temporary_node
 from tests.releases import broken_kubelet
-from tests.remedies.catalogue import advice, command
+from tests.remedies.catalogue import advice
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -246,14 +246,13 @@ def expired(name: str) -> bytes:
     return made.public_bytes(serialization.Encoding.PEM) + private
 
 
-@pytest.mark.remedy("daemon-already-running")
 def test_second_daemon_on_same_machine_is_refused(node: ManagedLabNode) -> None:
     machine = node.machine
     done = flex(machine, "daemon", check=False)
     assert done.code == 7
     assert "daemon-already-running" in done.err
 
-    machine.run(*command("daemon-already-running", "systemctl stop"))
+    machine.run("systemctl", "stop", "aks-flex-node")
     machine.run("systemd-run", "--unit=foreground", "--collect", "aks-flex-node", "daemon")
     try:
         lock = "flock --nonblock /var/lib/aks-flex-node/follow.lock true"

@@ -14,19 +14,10 @@ from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from aks_flex_lab.layout import LabLayout
 
-ERROR_NAME = re.compile(r"^ +([a-z-]+): run `aks-flex-lab explain \1`", re.MULTILINE)
-# Builds runc and pause if the module proxy is set.
-FAKE_GO = """case "$1" in
-version) echo "go version go99.1 linux/amd64" ;;
-build)
-    [ "$GOPROXY" = https://proxy.example ] || { echo "go: dial tcp: lookup proxy: no such host"; exit 1; }
-    while [ "$1" != -o ]; do shift; done
-    touch "$2/runc" "$2/pause" ;;
-esac"""
+ERROR_NAME = re.compile(r"^ +([a-z]+(?:-[a-z0-9]+)+)$", re.MULTILINE)
 
 
 def failure(run: Any, *words: Any, **named: Any) -> FlexError:
@@ -38,18 +29,9 @@ def failure(run: Any, *words: Any, **named: Any) -> FlexError:
 
 def error_name(text: str) -> str:
     """Returns the name of the error that the lab printed."""
-    found = ERROR_NAME.search(text)
-    assert found, text
-    return found[1]
-
-
-def put_program(room: Path, name: str, script: str) -> Path:
-    """Writes a shell script as an executable program."""
-    room.mkdir(exist_ok=True)
-    program = room / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return program
+    names = ERROR_NAME.findall(text)
+    assert names, text
+    return str(names[-1])
 
 
 @dataclass(frozen=True)

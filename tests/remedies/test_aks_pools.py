@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
-import jwt
 import pytest
 from azure.mgmt.containerservice.models import AgentPool
 from azure.mgmt.containerservice.models import AgentPoolManagedClusterAgentPoolProfileProperties as PoolProperties
 from msgspec import structs
 
 from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient, open_pool
-from aks_flex_node.agent.aks_pool.pool_ids import PoolId, parse_pool_id
 from aks_flex_node.agent.aks_pool.registration import MachineRegistration
 from tests.hosts.recorded import RecordedHost
-from tests.remedies.azure_harness import config_of, error_of, owners_az, running_azure
+from tests.remedies.azure_harness import error_of, owners_az, running_azure
 from tests.remedies.catalogue import advice, command
 from tests.service.agent.aks_pool.test_pool_client import (
-    CONTRIBUTOR,
     SETTINGS,
     client,
     pool_of,
     signed_in,
 )
 from tests.service.agent.aks_pool.test_pool_join import complete, selection
-from tests.service.http_servers import Handler, listening
 from tests.service.lab.kubernetes_harness import running_kubernetes
 from tests.service.lab.pool_harness import GROUP, QUICK, register_cluster
-from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
-    from aks_flex_node.agent.config.models import NodeConfig
     from tests.az_extension.warm_az import WarmAz
     from tests.service.lab.cloud_harness import Cloud
     from tests.service.lab.pool_harness import Aks
-
-FLEX = "az aks nodepool add --vm-set-type FlexNodes"
 
 
 @pytest.fixture(scope="module")
@@ -83,88 +72,6 @@ def run_printed(az: WarmAz, hint: str, start: str) -> None:
     az.run(*start.split()[1:], *words)
 
 
-def read_data(aks: Aks, role: str = CONTRIBUTOR, pool: str = "edge", **azure: Any) -> None:
-    """Requests the bootstrap data of a pool as a new identity with a role at the cluster."""
-    with open_pool(signed_in(aks, role, aks.id, **azure), pool_of(aks, pool)) as opened:
-        assert opened.bootstrap_data().token
-
-
-@pytest.mark.remedy("aks-pool-id-invalid")
-def test_complete_pool_id_is_accepted(aks: Aks, az: WarmAz, tmp_path: Path) -> None:
-    def join(pool: str) -> NodeConfig:
-        config: NodeConfig = complete(replace(selection(aks, tmp_path), pool=parse_pool_id(pool)))[0].config
-        return config
-
-    assert error_of(lambda: join(aks.id)).name == "aks-pool-id-invalid"
-    advice("aks-pool-id-invalid", "Run the command again with the complete ID")
-    named = ("--resource-group", GROUP, "--cluster-name", aks.name, "--name", "edge")
-    printed = az.run("aks", "nodepool", "show", *named, "--query", "id", "--output", "tsv").out.strip()
-    assert join(printed).azure.target_agent_pool_name == "edge"
-
-
-class PortalHandler(Handler):
-    """Answers instead of Azure Resource Manager."""
-
-    body: bytes
-
-    def answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    do_GET = do_POST = answer  # noqa: N815 - http.server's names
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "act"),
-    [
-        pytest.param(
-            "aks-pool-data-invalid",
-            b"<html>Sign in</html>",
-            AksPoolClient.bootstrap_data,
-            marks=pytest.mark.remedy("aks-pool-data-invalid"),
-        ),
-        pytest.param(
-            "machine-document-invalid",
-            b'{"signIn": "here"}',
-            lambda opened: opened.find_machine("m1"),
-            marks=pytest.mark.remedy("machine-document-invalid"),
-        ),
-    ],
-)
-def test_corrected_resource_manager_answers(
-    azure: tuple[Cloud, CertificateAuthority],
-    aks: Aks,
-    name: str,
-    body: bytes,
-    act: Callable[[AksPoolClient], object],
-) -> None:
-    def ask(**azure: str) -> None:
-        with open_pool(signed_in(aks, CONTRIBUTOR, aks.id, **azure), pool_of(aks)) as opened:
-            act(opened)
-
-    pair = azure[1].issue("localhost", "localhost", names=("localhost",))
-    with listening(type("Portal", (PortalHandler,), {"body": body}), pair) as portal:
-        assert error_of(lambda: ask(resourceManager=portal)).name == name
-    advice(name, "Correct the proxy or `azure.resourceManager`")
-    ask(resourceManager=aks.cloud.url)
-
-
-@pytest.mark.remedy("aks-pool-not-found", "aks-pool-request-invalid")
-@pytest.mark.parametrize(("name", "pool"), [("aks-pool-not-found", "absent"), ("aks-pool-request-invalid", "system")])
-def test_existing_flex_pool_is_used(aks: Aks, az: WarmAz, name: str, pool: str) -> None:
-    assert error_of(lambda: read_data(aks, pool=pool)).name == name
-    advice(name, "Use an ID that the command prints." if pool == "absent" else "Use a flex node pool.")
-    listed = az("aks", "nodepool", "list", "--resource-group", GROUP, "--cluster-name", aks.name, "--query", "[].id")
-    assert str(pool_of(aks)).lower() in [each.lower() for each in listed]
-    read_data(aks, pool="edge")
-    assert command(name, "az aks nodepool add") == FLEX.split()
-    add_pool(aks, f"new{len(pool)}")
-    read_data(aks, pool=f"new{len(pool)}")
-
-
 @pytest.mark.remedy("aks-pool-role-missing")
 def test_printed_role_assignment_is_run_by_an_owner(aks: Aks, az: WarmAz) -> None:
     with open_pool(signed_in(aks, ""), pool_of(aks)) as opened:
@@ -173,65 +80,6 @@ def test_printed_role_assignment_is_run_by_an_owner(aks: Aks, az: WarmAz) -> Non
         start = " ".join(command("aks-pool-role-missing", "az role assignment create"))
         run_printed(az, refused.hint, start)
         assert opened.bootstrap_data().token
-
-
-class TenantHandler(Handler):
-    """Entra ID with any tenant, and Azure Resource Manager with a subscription that trusts one of them."""
-
-    trusted: str
-    url: list[str]
-
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
-        base = f"{self.url[0]}/{self.path.split('/')[1]}"
-        endpoints = {"authorization_endpoint": "authorize", "token_endpoint": "token"}
-        self.send(200, {"issuer": base, **{key: f"{base}/oauth2/v2.0/{end}" for key, end in endpoints.items()}})
-
-    def do_POST(self) -> None:  # noqa: N802 - http.server's name
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        if self.path.endswith("/token"):
-            assert parse_qs(body)["client_secret"] == ["right"]
-            token = jwt.encode({"tid": self.path.split("/")[1]}, "x" * 32)
-            self.send(200, {"access_token": token, "expires_in": 3600, "token_type": "Bearer"})
-            return
-        token = self.headers["Authorization"].removeprefix("Bearer ")
-        if jwt.decode(token, options={"verify_signature": False})["tid"] == self.trusted:
-            self.send(200, DATA)
-        else:
-            error = {"code": "InvalidAuthenticationTokenTenant", "message": "The token is from the wrong issuer."}
-            self.send(401, {"error": error})
-
-    def send(self, status: int, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@pytest.mark.remedy("aks-pool-wrong-tenant")
-@pytest.mark.parametrize("setting", ["azure.tenantId", "azure.servicePrincipal.tenantId"])
-def test_tenant_of_the_subscription_is_set(azure: tuple[Cloud, CertificateAuthority], setting: str) -> None:
-    cloud, authority = azure
-    url = list[str]()
-    handler = type("Tenants", (TenantHandler,), {"trusted": "tenant-2", "url": url})
-    pool = PoolId("sub-1", "group-1", "cluster-1", "edge")
-
-    def ask(tenant: str, **principal: str) -> None:
-        ca = base64.b64encode(Path(cloud.ca).read_bytes()).decode()
-        own = {"clientId": "app-1", "clientSecret": "right", **principal}
-        places = {"resourceManager": url[0], "authorityHost": url[0], "caCertData": ca}
-        with open_pool(config_of(cloud, tenantId=tenant, servicePrincipal=own, **places), pool) as opened:
-            assert opened.bootstrap_data().token
-
-    with listening(handler, authority.issue("localhost", "localhost", names=("localhost",))) as running:
-        url.append(running)
-        assert error_of(lambda: ask("tenant-1")).name == "aks-pool-wrong-tenant"
-        advice("aks-pool-wrong-tenant", f"`{setting}`")
-        if setting == "azure.tenantId":
-            ask("tenant-2")
-        else:
-            ask("tenant-1", tenantId="tenant-2")
 
 
 def registration(opened: AksPoolClient, host: RecordedHost, name: str) -> MachineRegistration:
@@ -264,16 +112,6 @@ def test_finished_machine_is_registered(aks: Aks, host: RecordedHost) -> None:
 def with_machine_state(state: Any, name: str, provisioning: str) -> Any:
     (machine,) = [each for each in state.machines.values() if each.name == name]
     return state.with_machine(structs.replace(machine, state=provisioning))
-
-
-@pytest.mark.remedy("machine-name-invalid")
-def test_machine_with_another_name_is_accepted(aks: Aks, tmp_path: Path) -> None:
-    chosen = selection(aks, tmp_path, node={"name": "edge-2.site.example"})
-    assert error_of(lambda: complete(chosen)).name == "machine-name-invalid"
-    option, value = command("machine-name-invalid", "--set node.name")
-    assert option == "--set"
-    loaded, _ = complete(replace(chosen, sets=(value,)))
-    assert loaded.config.node.name == "edge-2"
 
 
 @pytest.mark.remedy("machine-on-another-host")

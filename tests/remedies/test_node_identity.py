@@ -135,7 +135,6 @@ def announce(cloud: Cloud, provider: str, principal: EntraPrincipal) -> None:
     found()
 
 
-@pytest.mark.remedy("identity-registration-failed")
 @pytest.mark.parametrize("corrected", ["the resource", "the machine's identity"])
 def test_identity_of_the_node_resource_is_accepted(azure: tuple[Cloud, CertificateAuthority], corrected: str) -> None:
     cloud, authority = azure
@@ -144,7 +143,6 @@ def test_identity_of_the_node_resource_is_accepted(azure: tuple[Cloud, Certifica
     with listening(handler, authority.issue("localhost", "localhost", names=("localhost",))) as provider:
         refused = error_of(lambda: announce(cloud, provider, own))
         assert refused.name == "identity-registration-failed"
-        advice("identity-registration-failed", "Correct the resource or the machine's identity")
         if corrected == "the resource":
             handler.resource["azureAuth"] = own.object_id  # type: ignore[attr-defined]
         announce(cloud, provider, own if corrected == "the resource" else other)

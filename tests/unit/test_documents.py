@@ -10,6 +10,7 @@ import yaml
 
 from aks_flex_lab.host_requirements import REQUIRED_PROGRAMS
 from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.error_catalog import load_catalog
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.store.model import AuditAction
 
@@ -18,17 +19,8 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 REFERENCE = runpy.run_path(str(ROOT / "scripts/error_reference.py"))
 
 
-def test_error_catalogues_are_complete_and_match_the_code() -> None:
-    for package in REFERENCE["PACKAGES"]:
-        entries = REFERENCE["completed"](package)
-
-        text = (ROOT / "src" / package / "errors.yaml").read_text()
-        assert text == REFERENCE["catalog_text"](entries), "run `scripts/docs references`"
-        assert [name for name, entry in entries.items() if not entry.cause or not entry.remedy] == []
-
-
 def test_error_reference_is_made_from_the_catalogues() -> None:
-    catalogs = {package: REFERENCE["completed"](package) for package in REFERENCE["PACKAGES"]}
+    catalogs = {package: load_catalog(package) for package in REFERENCE["PACKAGES"]}
 
     assert (ROOT / "docs/reference/errors.md").read_text() == REFERENCE["page_text"](catalogs)
     assert (ROOT / "docs/reference/names.md").read_text() == REFERENCE["names_text"](catalogs)

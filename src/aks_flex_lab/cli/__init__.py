@@ -13,7 +13,7 @@ from aks_flex_lab.cli import console, fault, lab_commands, machine, mirror, netw
 from aks_flex_lab.errors import HostError, LabError
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.tools.debian_tools import SYSTEM_PATHS
-from aks_flex_node import __version__, error_catalog
+from aks_flex_node import __version__
 from aks_flex_node.errors import FlexError
 from aks_flex_node.version_option import VersionOption  # noqa: TC001 - typer reads it at run time
 
@@ -94,18 +94,6 @@ app.add_typer(tools.app, name="tools")
 def version() -> None:
     """Print the version."""
     console.out.print(__version__)
-
-
-@app.command()
-def explain(
-    name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
-) -> None:
-    """Explain an error: cause, checks and remedy.
-
-    Without a name, lists all names.
-    """
-    text, _ = error_catalog.explain(name, "aks_flex_lab", "aks_flex_node")
-    typer.echo(text)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ def print_error(error: FlexError, lab: LabLayout | None = None) -> None:
         command = lab.command if lab else "aks-flex-lab"
         hint = re.sub(r"`aks-flex-lab (?!--lab )", f"`{command} ", error.hint)
         err.print(f"       {hint}", markup=False)
-    err.print(f"       [dim]{error.name}: run `aks-flex-lab explain {error.name}` for causes and remedies[/]")
+    err.print(f"       [dim]{error.name}[/]")
 
 
 def megabytes(count: float) -> str:

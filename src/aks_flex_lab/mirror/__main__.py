@@ -36,7 +36,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def serve(options: argparse.Namespace) -> None:
     if not options.root.is_dir():
-        raise UsageError("mirror-directory-missing", f"{options.root} is not a directory that the mirror can serve.")
+        raise UsageError(
+            "mirror-directory-missing",
+            f"{options.root} is not a directory that the mirror can serve.",
+            "Run `aks-flex-lab up`, which packs the artifacts again and starts the mirror.",
+        )
     state = MirrorState(options.root, FaultRuleTable())
     servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:

@@ -210,7 +210,11 @@ def listen_for_control(path: Path, state: MirrorState) -> Iterator[ControlServer
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_socket():
         if MirrorClient(path).is_running():
-            raise LabError("mirror-already-running", f"Another mirror already runs at {path}.")
+            raise LabError(
+                "mirror-already-running",
+                f"Another mirror already runs at {path}.",
+                "Run `aks-flex-lab down`, then `aks-flex-lab up`.",
+            )
         path.unlink()
     before = os.umask(0o177)
     try:

@@ -322,7 +322,9 @@ def server_tls_context(cert: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(cert, key)
     except OSError as error:
         raise UsageError(
-            "mirror-certificate-invalid", f"The certificate {cert} with the key {key} cannot be used: {error}."
+            "mirror-certificate-invalid",
+            f"The certificate {cert} with the key {key} cannot be used: {error}.",
+            "Run `aks-flex-lab down`, then `aks-flex-lab up`, which creates new certificates.",
         ) from error
     return context
 

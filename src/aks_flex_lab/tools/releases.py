@@ -211,7 +211,11 @@ def unpack(tool: GoTool, file: ReleaseFile, download: Path, into: Path) -> None:
             if name and source:
                 write_member(source, into / name, 0o755 if member.mode & 0o100 else 0o644)
     if names:
-        raise ToolError("release-incomplete", f"{tool.title}: {file.url} lacks {', '.join(names)}.")
+        raise ToolError(
+            "release-incomplete",
+            f"{tool.title}: {file.url} lacks {', '.join(names)}.",
+            "Run `aks-flex-lab tools install NAME@VERSION --source build`.",
+        )
 
 
 def write_member(source: IO[bytes], path: Path, mode: int) -> None:

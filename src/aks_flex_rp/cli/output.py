@@ -77,9 +77,12 @@ def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 
 def print_error(error: FlexError) -> None:
     """Prints message, hint and name of an error on standard error."""
+    from aks_flex_node.error_catalog import has_entry
+
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     lines = [f"{red}error{plain}: {error.message}", *([f"  {error.hint}"] if error.hint else [])]
-    lines.append(f"  {error.name}: run `{PROGRAM} explain {error.name}` for causes and remedies")
+    more = f": run `{PROGRAM} explain {error.name}` for causes and remedies"
+    lines.append(f"  {error.name}{more if has_entry(error.name, 'aks_flex_rp', 'aks_flex_node') else ''}")
     typer.echo(with_command_name("\n".join(lines)), err=True)
 
 

@@ -29,7 +29,7 @@ PLACES = (
     "/var/lib/kubelet",
     "/var/log/aks-flex-node",
 )
-EXPLAIN = re.compile(r"^ +([a-z-]+): run `aks-flex-node explain \1`", re.MULTILINE)
+ERROR_NAME = re.compile(r"^ +([a-z]+(?:-[a-z0-9]+)+)(?:: run `aks-flex-node explain \1`.*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Outcome:
     @property
     def error(self) -> str:
         """The name of the error that was printed, or an empty string."""
-        found = EXPLAIN.search(self.err)
-        return found[1] if found else ""
+        return next(reversed(ERROR_NAME.findall(self.err)), "")
 
 
 @dataclass(frozen=True)

@@ -62,39 +62,6 @@ def join(machine: Sandbox, url: str, *words: str) -> Outcome:
     return machine.flex("bootstrap", *ONLY, "--config-url", url, *words)
 
 
-@pytest.mark.remedy("config-url-invalid")
-def test_truncated_url_is_copied_completely(machine: Sandbox, provider: Person, name: str, url: str) -> None:
-    assert join(machine, url[:-10]).error == "config-url-invalid"
-
-    advice("config-url-invalid", "Copy the complete URL, including the part after `#`, and put it in quotes")
-    printed = types(provider, [*command("config-url-invalid", "aks-flex-rp node join-command"), "--name", name])
-    assert join(machine, url_of(printed)).code == 0
-
-
-@pytest.mark.remedy("config-url-unreadable")
-def test_url_is_read_from_a_file_or_standard_input(machine: Sandbox, url: str) -> None:
-    read = ("bootstrap", "--dry-run", "--only", "credentials", "--config-url-file")
-    assert machine.flex(*read, "/etc/aks-flex-node/url").error == "config-url-unreadable"
-
-    advice(
-        "config-url-unreadable", "Pass a file that contains only the URL, or `-` to read the URL from standard input."
-    )
-    machine.write("/etc/aks-flex-node/url", f"{url}\n")
-    assert machine.flex(*read, "/etc/aks-flex-node/url").code == 0
-    assert machine.flex(*read, "-", stdin=f"{url}\n").code == 0
-
-
-@pytest.mark.remedy("config-source-conflict")
-def test_one_of_two_sources_of_the_configuration_is_kept(machine: Sandbox, url: str) -> None:
-    machine.configure()
-    file, remote = ("--config", "/etc/aks-flex-node/config.json"), ("--config-url", url)
-    assert machine.flex("bootstrap", *ONLY, *file, *remote).error == "config-source-conflict"
-
-    advice("config-source-conflict", "Remove all but one of them.")
-    assert machine.flex("bootstrap", *ONLY, *file).code == 0
-    assert machine.flex("bootstrap", "--dry-run", *ONLY, *remote).code == 0
-
-
 @pytest.mark.remedy("node-on-another-machine")
 def test_second_machine_gets_a_node_of_its_own_or_replaces(machine: Sandbox, provider: Person, name: str) -> None:
     url = url_of(provider.does("node", "create", "--name", name, "--no-monitor", "--join-command").out)
@@ -207,7 +174,6 @@ def test_server_is_reached_through_a_proxy(machine: Sandbox, url: str) -> None:
         pytest.param(
             Answer(200, b"<html>Sign in</html>"),
             "config-bundle-invalid",
-            marks=pytest.mark.remedy("config-bundle-invalid"),
             id="config-bundle-invalid",
         ),
     ],
@@ -219,7 +185,6 @@ def test_url_of_the_provider_replaces_one_of_another_server(
         portal.answers["/configs/one"] = [answer]
         assert join(machine, portal.url("/configs/one")).error == error
 
-    advice(error, "Use the complete URL from the resource provider")
     assert join(machine, url).code == 0
 
 

@@ -7,13 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from aks_flex_node.agent.policy import POLICY_FILE
-from tests.client_certificates import client_pem
 from tests.remedies.catalogue import advice, command
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN
 
 if TYPE_CHECKING:
     from tests.remedies.agent.sandbox import Sandbox
@@ -55,49 +53,6 @@ def test_missing_configuration_file_is_created_and_filled_in(machine: Sandbox) -
     )
 
 
-@pytest.mark.remedy("config-ambiguous")
-def test_one_of_two_configuration_files_is_selected_or_removed(machine: Sandbox) -> None:
-    for name in ("config.json", "config.yaml"):
-        machine.configure(path=f"/etc/aks-flex-node/{name}")
-    assert machine.flex(*VALIDATE).error == "config-ambiguous"
-
-    chosen = command("config-ambiguous", "--config", FILE="/etc/aks-flex-node/config.json")
-    assert machine.flex(*VALIDATE, *chosen).code == 0
-    advice("config-ambiguous", "Remove all but one of the files")
-    machine.sh("rm /etc/aks-flex-node/config.yaml")
-    assert machine.flex(*VALIDATE).code == 0
-
-
-@pytest.mark.remedy("config-unreadable")
-def test_unreadable_file_is_read_by_root_or_written_as_utf_8(machine: Sandbox) -> None:
-    machine.configure()
-    machine.sh("chmod 755 /etc/aks-flex-node")
-    assert machine.flex(*VALIDATE, user="nobody").error == "config-unreadable"
-    advice("config-unreadable", "Run the command with `sudo`.")
-    assert machine.flex(*VALIDATE).code == 0
-
-    machine.sh("cd /etc/aks-flex-node && iconv -t UTF-16 config.json >new && mv new config.json")
-    assert machine.flex(*VALIDATE).error == "config-unreadable"
-    advice("config-unreadable", "write the file again as UTF-8 text")
-    machine.sh("cd /etc/aks-flex-node && iconv -f UTF-16 -t UTF-8 config.json >new && mv new config.json")
-    assert machine.flex(*VALIDATE).code == 0
-
-
-@pytest.mark.remedy("config-syntax")
-def test_syntax_error_is_corrected_or_the_file_renamed(machine: Sandbox) -> None:
-    correct = settings(JOIN)
-    machine.write("/etc/aks-flex-node/config.json", correct[:-1] + ",}")
-    assert machine.flex(*VALIDATE).error == "config-syntax"
-    machine.write("/etc/aks-flex-node/config.json", correct)
-    assert machine.types(command("config-syntax", "aks-flex-node config validate")).code == 0
-
-    machine.write("/etc/aks-flex-node/config.json", f"# mine\n{yaml.safe_dump(yaml.safe_load(correct))}")
-    assert machine.flex(*VALIDATE).error == "config-syntax"
-    advice("config-syntax", "one in `.yaml` or `.yml` as YAML")
-    machine.sh("mv /etc/aks-flex-node/config.json /etc/aks-flex-node/config.yaml")
-    assert machine.flex(*VALIDATE).code == 0
-
-
 @pytest.mark.parametrize(
     ("content", "mode", "problem"),
     [
@@ -136,70 +91,3 @@ def test_all_listed_problems_of_a_configuration_are_corrected(machine: Sandbox) 
     advice("config-invalid", "Correct all listed problems.")
     machine.configure({"node.maxPods": 50, "node.labels": {"a": "b"}})
     assert machine.flex(*VALIDATE).code == 0
-
-
-@pytest.mark.parametrize(
-    ("values", "quote", "corrected"),
-    [
-        pytest.param(
-            IDENTITY,
-            "Set `azure.targetCluster.resourceId`.",
-            CLUSTER | IDENTITY,
-            marks=pytest.mark.remedy("cluster-id-missing"),
-            id="cluster-id-missing",
-        ),
-        pytest.param(
-            CLUSTER,
-            "Or set `azure.servicePrincipal`, `azure.managedIdentity`",
-            CLUSTER | IDENTITY,
-            marks=pytest.mark.remedy("azure-identity-missing"),
-            id="azure-identity-missing",
-        ),
-        pytest.param(
-            CLUSTER,
-            "set `continuousMonitoring: false`",
-            {"continuousMonitoring": False},
-            marks=pytest.mark.remedy("azure-identity-missing"),
-            id="azure-identity-missing without the daemon",
-        ),
-        pytest.param(
-            CLUSTER | {"azure.servicePrincipal": {"tenantId": "t", "clientId": "c"}},
-            "set it in the configuration",
-            CLUSTER | {"azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "s"}},
-            marks=pytest.mark.remedy("azure-identity-incomplete"),
-            id="azure-identity-incomplete",
-        ),
-        pytest.param(
-            CLUSTER | IDENTITY | {"azure.cloud": "Ours"},
-            "Set `azure.cloud` to one of these.",
-            CLUSTER | IDENTITY | {"azure.cloud": "AzureChinaCloud"},
-            marks=pytest.mark.remedy("cloud-unknown"),
-            id="cloud-unknown",
-        ),
-        pytest.param(
-            CLUSTER | IDENTITY | {"azure.cloud": "Ours"},
-            "For a private cloud, set `azure.resourceManager` and `azure.authorityHost`.",
-            CLUSTER
-            | IDENTITY
-            | {"azure.cloud": "Ours", "azure.resourceManager": CLOSED, "azure.authorityHost": CLOSED},
-            marks=pytest.mark.remedy("cloud-unknown"),
-            id="cloud-unknown of a private cloud",
-        ),
-    ],
-)
-def test_managed_node_gets_its_missing_setting(
-    machine: Sandbox,
-    request: pytest.FixtureRequest,
-    values: dict[str, object],
-    quote: str,
-    corrected: dict[str, object],
-) -> None:
-    [name] = next(request.node.iter_markers("remedy")).args
-    if name in {"azure-identity-incomplete", "cloud-unknown"}:
-        machine.write(CERTIFICATE, client_pem())  # before the first join, the validation reports it
-    machine.configure(MANAGED | values)
-    assert machine.flex("agent", "--no-input").error == name
-
-    advice(name, quote)
-    machine.configure(MANAGED | corrected)
-    assert machine.flex("agent", "--no-input").error == "preflight-failed"

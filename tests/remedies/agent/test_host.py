@@ -90,21 +90,6 @@ def test_file_system_in_place_of_a_file_is_unmounted(configured: Sandbox) -> Non
     assert configured.sh(f"cat {CA}").startswith("-----BEGIN CERTIFICATE")
 
 
-@pytest.mark.remedy("file-access-failed")
-def test_file_in_place_of_a_directory_is_renamed_or_avoided(configured: Sandbox) -> None:
-    configured.sh("echo mine >/etc/kubernetes")
-    assert configured.flex(*CREDENTIALS).error == "file-access-failed"
-    advice("file-access-failed", "configure another directory (`paths` in the configuration)")
-    elsewhere = ("--set", "paths.kubernetes.configDir=/opt/aks-flex-node/etc")
-    certs = ("--set", "paths.kubernetes.certsDir=/opt/aks-flex-node/etc/certs")
-    assert configured.flex(*CREDENTIALS, *elsewhere, *certs).code == 0
-
-    assert configured.flex(*CREDENTIALS).error == "file-access-failed"
-    advice("file-access-failed", "Remove or rename the conflicting file")
-    configured.sh("mv /etc/kubernetes /etc/aks-flex-node/kubernetes.old")
-    assert configured.flex(*CREDENTIALS).code == 0
-
-
 @pytest.mark.remedy("disk-full")
 def test_full_disk_is_freed_also_by_removing_downloads(configured: Sandbox) -> None:
     data = "/var/lib/aks-flex-node"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zoneinfo
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -24,8 +23,7 @@ from tests.unit.agent.jobs.update.fakes import pod
 from tests.unit.agent.jobs.update.harness import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
@@ -174,35 +172,6 @@ def test_update_continues_when_the_api_server_accepts_the_node_again() -> None:
 
     advice("api-server-forbidden", "Wait, because the daemon retries automatically.")
     scene.cluster.away = None
-    assert scene.run().result is JobStatus.DONE
-
-
-@pytest.fixture
-def _no_zones(tmp_path: Path) -> Iterator[None]:
-    """Hides the time zones of this machine."""
-    zoneinfo.reset_tzpath([str(tmp_path)])
-    zoneinfo.ZoneInfo.clear_cache()
-    yield
-    zoneinfo.reset_tzpath()
-    zoneinfo.ZoneInfo.clear_cache()
-
-
-def in_window(zone: str) -> dict[str, object]:
-    window = {"start": "00:00", "durationMinutes": 1440, "timeZone": zone}
-    return {**UPGRADE, "updatePolicy": {"maintenanceWindow": window}}
-
-
-@pytest.mark.remedy("time-zone-unknown")
-@pytest.mark.usefixtures("_no_zones")
-def test_update_continues_with_time_zones_or_a_window_in_utc() -> None:
-    scene = Scene().wants(in_window("Europe/Berlin"))
-    outcome = scene.run()
-    assert (outcome.reason, outcome.retryable) == ("time-zone-unknown", True)
-
-    advice("time-zone-unknown", "Install the package `tzdata`, or specify the maintenance window in UTC.")
-    other = Scene().wants(in_window("UTC"))
-    assert other.run().result is JobStatus.DONE
-    zoneinfo.reset_tzpath()
     assert scene.run().result is JobStatus.DONE
 
 

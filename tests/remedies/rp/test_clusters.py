@@ -30,22 +30,9 @@ def add(server: ApiServer, cluster: str = ID, *words: str) -> tuple[str, ...]:
     return ("cluster", "add", cluster, "--kubeconfig", str(server.kubeconfig()), *words)
 
 
-@pytest.mark.remedy("server-url-invalid")
-def test_cluster_is_added_with_an_encrypted_url_for_nodes(somebody: Person, kubernetes: ApiServer) -> None:
-    fails(somebody, "server-url-invalid", *add(kubernetes, ID, "--server", "http://api.example"))
-
-    [url] = command("server-url-invalid", "https://")
-    somebody.does(*add(kubernetes, ID, "--server", url))
-    assert url in somebody.does("cluster", "list").out
-
-
-@pytest.mark.remedy("cluster-id-invalid")
 def test_complete_resource_id_is_accepted(somebody: Person, kubernetes: ApiServer) -> None:
     fails(somebody, "cluster-id-invalid", *add(kubernetes, "plant"))
 
-    advice(
-        "cluster-id-invalid", "Pass the complete resource ID. For a cluster outside Azure, choose an ID of this form."
-    )
     chosen = (
         "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/home"
         "/providers/Microsoft.ContainerService/managedClusters/plant"
@@ -53,27 +40,17 @@ def test_complete_resource_id_is_accepted(somebody: Person, kubernetes: ApiServe
     somebody.does(*add(kubernetes, chosen))
 
 
-@pytest.mark.remedy("cluster-not-found")
 def test_missing_cluster_is_added(somebody: Person, kubernetes: ApiServer) -> None:
     somebody.does("init")
     fails(somebody, "cluster-not-found", "cluster", "check", ID)
 
-    words = our_command("cluster-not-found", "cluster add", ID=ID)
+    words = (
+        "cluster",
+        "add",
+        ID,
+    )
     somebody.does(*words, "--kubeconfig", str(kubernetes.kubeconfig()))
     somebody.does("cluster", "check", ID)
-
-
-@pytest.mark.remedy("cluster-already-added")
-def test_cluster_gets_a_new_id_after_the_old_one_is_removed(somebody: Person, kubernetes: ApiServer) -> None:
-    somebody.does(*add(kubernetes))
-    fails(somebody, "cluster-already-added", *add(kubernetes, OTHER))
-
-    advice("cluster-already-added", "Use the ID that the message names.")
-    somebody.does(*add(kubernetes, ID))
-    somebody.does(*our_command("cluster-already-added", "cluster remove", **{"OLD-ID": ID}))
-    somebody.does(*add(kubernetes, OTHER))
-    [force] = command("cluster-already-added", "--force")
-    somebody.does(*add(kubernetes, ID, force))
 
 
 @pytest.mark.remedy("cluster-already-managed")
@@ -100,11 +77,9 @@ def test_cluster_without_nodes_is_removed(service: Running, person: Person) -> N
     person.does("cluster", "remove", ID)
 
 
-@pytest.mark.remedy("kubeconfig-unreadable")
 def test_path_of_kubeconfig_or_its_files_are_corrected(somebody: Person, kubernetes: ApiServer) -> None:
     file = kubernetes.kubeconfig()
     fails(somebody, "kubeconfig-unreadable", "cluster", "add", ID, "--kubeconfig", f"{file}.old")
-    advice("kubeconfig-unreadable", "Correct the path or the permissions.")
     somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
 
     document = json.loads(file.read_text())
@@ -115,13 +90,11 @@ def test_path_of_kubeconfig_or_its_files_are_corrected(somebody: Person, kuberne
         json.dumps(document | {"clusters": [{"name": "x", "cluster": cluster | {"certificate-authority": "ca"}}]}),
     )
     fails(somebody, "kubeconfig-unreadable", "cluster", "add", ID, "--kubeconfig", str(file))
-    assert command("kubeconfig-unreadable", "kubectl config view")[3:] == ["--minify", "--flatten", "--raw"]
-    flattened = cluster | {"certificate-authority-data": data}  # what this command prints
+    flattened = cluster | {"certificate-authority-data": data}  # what `kubectl config view --flatten` prints
     private(file, json.dumps(document | {"clusters": [{"name": "x", "cluster": flattened}]}))
     somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
 
 
-@pytest.mark.remedy("kubeconfig-invalid")
 @pytest.mark.parametrize(
     "changes",
     [{"exec": {"command": "kubelogin"}}, {"insecure_skip_tls_verify": True}, {"server": "http://localhost"}],
@@ -133,7 +106,6 @@ def test_complete_kubeconfig_of_administrator_is_accepted(
     wrong = kubernetes.kubeconfig(**changes)
     fails(somebody, "kubeconfig-invalid", "cluster", "add", ID, "--kubeconfig", str(wrong))
 
-    advice("kubeconfig-invalid", "or use a kubeconfig from `az aks get-credentials --admin`")
     somebody.does(*add(kubernetes))  # a token or a certificate, as in that kubeconfig
 
 
@@ -187,7 +159,6 @@ def test_cluster_with_a_new_ca_is_added_with_a_new_kubeconfig(
         somebody.does("cluster", "check", ID)
 
 
-@pytest.mark.remedy("kubernetes-version-unknown")
 def test_address_of_the_api_server_is_corrected(
     somebody: Person, kubernetes: ApiServer, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
@@ -196,21 +167,24 @@ def test_address_of_the_api_server_is_corrected(
         file = kubernetes.kubeconfig(server=other.url)
         fails(somebody, "kubernetes-version-unknown", "cluster", "add", ID, "--kubeconfig", str(file))
 
-    advice("kubernetes-version-unknown", "Correct the address of the API server in the kubeconfig")
     private(file, file.read_text().replace(other.url, kubernetes.url))
     somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
 
 
-@pytest.mark.remedy("cluster-credential-missing")
 def test_cluster_without_local_accounts_is_added_with_a_kubeconfig(
     somebody: Person, kubernetes: ApiServer, azure: AzureStub
 ) -> None:
     option = ("--config", str(azure.config))
     fails(somebody, "cluster-credential-missing", "cluster", "add", ID, *option)
 
-    words = our_command("cluster-credential-missing", "cluster add", ID=ID, FILE=str(kubernetes.kubeconfig()))
+    words = (
+        "cluster",
+        "add",
+        ID,
+        "--kubeconfig",
+        str(kubernetes.kubeconfig()),
+    )
     somebody.does(*words, *option)
-    advice("cluster-credential-missing", "Enable local accounts in the cluster")
     azure.kubeconfig = kubernetes.kubeconfig().read_bytes()
     somebody.does("cluster", "add", ID, *option)
     assert TOKEN in azure.kubeconfig.decode()

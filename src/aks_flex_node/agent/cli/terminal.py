@@ -42,13 +42,14 @@ def warning_text(text: str) -> str:
 
 
 def print_error(error: FlexError) -> None:
+    from aks_flex_node.error_catalog import has_entry
+
     first, *rest = error.message.splitlines() or [""]
     print_message(colored("error: ", RED + BOLD) + first)
     for line in [*rest, *([error.hint] if error.hint else [])]:
         print_message(f"       {line}")
-    print_message(
-        colored(f"       {error.name}: run `aks-flex-node explain {error.name}` for causes and remedies", DIM)
-    )
+    more = f": run `aks-flex-node explain {error.name}` for causes and remedies"
+    print_message(colored(f"       {error.name}{more if has_entry(error.name, 'aks_flex_node') else ''}", DIM))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

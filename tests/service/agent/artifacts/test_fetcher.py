@@ -24,7 +24,6 @@ from aks_flex_lab.mirror.fault_rules import (
 from aks_flex_lab.processes import spawn
 from aks_flex_node.agent.artifacts import ArtifactFile, TransferState, clean_cache
 from aks_flex_node.errors import ArtifactError
-from tests.remedies.catalogue import advice
 from tests.service.agent.http_fakes import KUBELET as CONTENT
 from tests.service.agent.http_fakes import refusal, until
 
@@ -133,7 +132,6 @@ def test_repeatedly_cut_download_is_resumed(publisher: Publisher) -> None:
     assert all(each.startswith("bytes=") for each in others)
 
 
-@pytest.mark.remedy("download-cancelled")
 def test_partial_download_is_kept_when_store_is_closed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     seen: list[Transfer] = []
@@ -146,7 +144,6 @@ def test_partial_download_is_kept_when_store_is_closed(publisher: Publisher) -> 
     assert caught.value.name == "download-cancelled"
     assert not tree.staging.with_name(f"{tree.staging.name}.partial").exists()
     publisher.mirror.reset()
-    advice("download-cancelled", "Run the same command again. Downloads resume where they stopped.")
     publisher.store().wait(tree, 60)
     assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
     assert publisher.sent("kubelet") < WHOLE

@@ -5,10 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-import pytest
-
 from aks_flex_node.api.node_keys import fingerprint
-from tests.remedies.catalogue import advice
 from tests.service.rp.api.enrolling_machine import EnrollingMachine
 
 if TYPE_CHECKING:
@@ -59,7 +56,6 @@ def test_enrolment_from_creation_to_revocation(person: Person, service: Running)
     assert "MachineNotFound" in wrong.err
 
 
-@pytest.mark.remedy("allow-list-invalid")
 def test_line_of_an_allow_list_is_corrected(person: Person, tmp_path: Path) -> None:
     person.does("pool", "create", "--cluster", "plant", "--name", "line")
     listed = tmp_path / "machines.csv"
@@ -70,6 +66,5 @@ def test_line_of_an_allow_list_is_corrected(person: Person, tmp_path: Path) -> N
     assert "allow-list-invalid" in wrong.err
     assert "line 3: '0000' is not a serialNumber" in wrong.err
 
-    advice("allow-list-invalid", "Correct the line that the message names, and run the command again.")
     listed.write_text("name,serialNumber\na,ABC1\nb,ABC2\n")
     assert "1 use, valid until" in person.does(*create).err

@@ -18,7 +18,6 @@ from aks_flex_rp.key_rotation import reseal
 from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.service import open_sealer, open_store
 from aks_flex_rp.store.model import AuditAction, AuditEvent
-from tests.remedies.catalogue import advice
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving
@@ -226,7 +225,6 @@ def test_interrupted_key_rotation_is_completed_by_next_run(
     assert secret_of(worked, made, clusters) == CANARY
 
 
-@pytest.mark.remedy("service-restart-required")
 def test_key_rotation_is_refused_until_service_has_loaded_newest_key(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
@@ -235,7 +233,6 @@ def test_key_rotation_is_refused_until_service_has_loaded_newest_key(
         refused = worked.types("keys", "rotate")
         assert refused.code == 7
         assert "\n  service-restart-required: " in refused.err
-    advice("service-restart-required", "Restart the service, then repeat the command.")
     with serving(made, clusters):
         worked.does("keys", "rotate")
         assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]

@@ -20,7 +20,6 @@ from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.cli.node_write_commands import WriteFlags, update_node
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from tests.node_key_client import HeldKey
-from tests.remedies.catalogue import advice, command
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 
@@ -331,7 +330,6 @@ def test_join_command_names_the_machine_and_moves_the_node_with_replace(person: 
     assert "edge-one (10.0.0.1" in person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
 
 
-@pytest.mark.remedy("confirmation-required")
 def test_node_delete_without_terminal_and_yes_is_refused(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
 
@@ -341,7 +339,7 @@ def test_node_delete_without_terminal_and_yes_is_refused(person: Person) -> None
     assert "confirmation-required" in refused.err
     assert "--yes" in refused.err
     assert person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["name"] == "edge-1"
-    person.does("node", "delete", *ON_PLANT, "--name", "edge-1", *command("confirmation-required", "--yes"))
+    person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
 
 
 def test_node_delete_reports_whether_node_existed(person: Person) -> None:
@@ -434,7 +432,6 @@ def test_node_update_merges_with_concurrent_change_of_other_property(person: Per
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
-@pytest.mark.remedy("node-conflict")
 def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "70")
@@ -444,6 +441,5 @@ def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Pe
         update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
     assert caught.value.name == "node-conflict"
 
-    advice("node-conflict", "Check the new settings, then repeat the command")
     written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
     assert written["properties"]["nodeConfig"]["maxPods"] == 60

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.remedies.catalogue import advice, command
+from tests.remedies.catalogue import command
 from tests.service.rp.api.service_harness import PLENTY, settings
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, SimulatedFleet
 from tests.wait import until
@@ -137,7 +137,6 @@ def test_person_pauses_resumes_approves_and_aborts(person: Person, fleet: Simula
     assert "RolloutStateConflict" in resumed.err
 
 
-@pytest.mark.remedy("override-needs-node")
 def test_one_node_is_changed_in_spite_of_a_rollout(person: Person, fleet: SimulatedFleet) -> None:
     pool, name = pool_of(fleet), (*ON_PLANT, "--name", fleet.pool)
     fleet.write(BETTER)
@@ -150,18 +149,16 @@ def test_one_node_is_changed_in_spite_of_a_rollout(person: Person, fleet: Simula
     assert refused.code == 2
     assert "override-needs-node" in refused.err
 
-    advice("override-needs-node", "Name one node with `--node`.")
     done = person.does("pool", "apply", *name, *one, "--override-rollout")
     assert done.out == f"{fleet.pool} revision 2: 1 node changed, 0 already there\n"
     node = (*ON_PLANT, "--name", fleet.names[-2])
     assert "DisruptionBudgetExceeded" in person.types("node", "update", *node, "--max-pods", "70").err
     person.does("node", "update", *node, "--max-pods", "70", "--override-rollout")
 
-    person.does(*command("override-needs-node", "aks-flex-rp rollout abort")[1:], *pool, "--name", "may")
+    person.does("rollout", "abort", *pool, "--name", "may")
     person.does("pool", "apply", *name)
 
 
-@pytest.mark.remedy("rollout-option-invalid")
 def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: SimulatedFleet, tmp_path: Path) -> None:
     gates = tmp_path / "gates.json"
     gates.write_text(json.dumps({"name": "manager"}))
@@ -180,7 +177,6 @@ def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: Simulat
         assert "rollout-option-invalid" in wrong.err
     assert "No such file" in person.types(*create, "--gates-file", str(tmp_path / "none")).err
 
-    advice("rollout-option-invalid", "A duration is `90s`, `10m` or `1h`, a label is `KEY=VALUE`")
     gates.write_text(json.dumps([{"name": "manager", "approval": {}}]))
     made = person.does(*create, "--soak", "10m", "--selector", "site=north", "--gates-file", str(gates), "--json")
     properties = made.json["properties"]

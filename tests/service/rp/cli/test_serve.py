@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp import instance_lock
-from tests.remedies.catalogue import advice, command
+from tests.remedies.catalogue import command
 from tests.service.ports import free_port
 from tests.service.rp.cli.cli_harness import Person
 
@@ -60,7 +60,7 @@ def test_serve_exits_cleanly_and_closes_store_on_signal(tmp_path: Path, sig: sig
     assert not (state / "flex.db-wal").exists()
 
 
-@pytest.mark.remedy("service-running", "listen-failed")
+@pytest.mark.remedy("listen-failed")
 def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     with started(state, port, subprocess.DEVNULL):
@@ -74,7 +74,6 @@ def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     assert "\n  service-running: " in same.stderr
     assert "\n  listen-failed: " in other.stderr
 
-    advice("service-running", "Stop the service, or name another directory with `--state`.")
     [option] = command("listen-failed", "--listen")
     assert option in words(state, port)  # another address for the second service
     with (
