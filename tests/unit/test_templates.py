@@ -13,9 +13,9 @@ import pytest
 import typer.main
 import yaml
 
-from aks_flex_lab.arm.deployments.evaluation import DeploymentTarget
 from aks_flex_lab.arm.deployments.expressions import (
     CallExpression,
+    DeploymentTarget,
     LiteralExpression,
     TemplateExpression,
     is_expression,
@@ -130,7 +130,7 @@ def test_arm_template_uses_only_properties_of_api_contract(name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_parameter_file_matches_its_template_and_has_no_secrets(name: str) -> None:
     given = json.loads((TEMPLATES / "arm" / f"{name}.parameters.json").read_text())["parameters"]
-    planned = plan_deployment(arm(name), given, DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first"))
+    planned = plan_deployment(arm(name), given, DeploymentTarget("sub-1", "edge", "first"))
     assert planned.resources
     assert not [each for each in given if planned.parameters.types[each].startswith("Secure")]
 

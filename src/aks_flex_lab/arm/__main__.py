@@ -57,7 +57,7 @@ def application(options: argparse.Namespace) -> Starlette:
     hybrid = HybridCompute(options.state, mint)
     networks = NetworkProvider(options.state, management)
     resources = ManagedClusters(options.state)
-    deployments = Deployments(options.state, resources, directory.tenant)
+    deployments = Deployments(resources)
     pools = FlexPools(options.state, resources, management)
     rooms = (RoleDefinitions(), hybrid, networks, deployments, pools)
     assignments = DelayedRoleAssignments(options.state, directory)

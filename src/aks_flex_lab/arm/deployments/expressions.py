@@ -1,157 +1,32 @@
-"""The template language: parser of expressions, and the functions that need only their arguments.
+"""The language of ARM templates, as far as the shipped templates use it: parser, functions and evaluation.
 
-A `ValueError` describes the error without the values, which may be secret.
+Errors quote expressions, never values, which may be secret.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aks_flex_lab.arm.deployments.template_errors import TemplateError
+from aks_flex_lab.arm.arm_errors import LabArmError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
 
-PLACEHOLDER = re.compile(r"\{(\d+)(?::D(\d+))?\}|(\{\{|\}\})|([{}])")
+class TemplateError(Exception):
+    """A template or its parameters are invalid."""
 
+    def __init__(self, message: str, code: str = "InvalidTemplate") -> None:
+        super().__init__(message)
+        self.code = code
 
-def _concat(*parts: Any) -> Any:
-    if parts and all(isinstance(each, list) for each in parts):
-        return [element for each in parts for element in each]
-    return "".join(_string(each) for each in parts)
-
-
-def _format(pattern: Any, *values: Any) -> str:
-    def filled(found: re.Match[str]) -> str:
-        if found[3]:
-            return found[3][0]
-        if found[4] or int(found[1]) >= len(values):
-            raise ValueError("the placeholders do not match the values")
-        value = values[int(found[1])]
-        return f"{value:0{found[2]}d}" if found[2] else _string(value)
-
-    return PLACEHOLDER.sub(filled, _text(pattern))
-
-
-def _string(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value)
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a string is expected, not {type(value).__name__}")
-    return value
-
-
-def _union(first: Any, *others: Any) -> Any:
-    """Merges objects recursively by keys, and arrays without duplicates."""
-    merged = first
-    for each in others:
-        if isinstance(merged, dict) and isinstance(each, dict):
-            both = {
-                key: _union(merged[key], value) for key, value in each.items() if _mergeable(merged.get(key), value)
-            }
-            merged = {**merged, **each, **both}
-        elif isinstance(merged, list) and isinstance(each, list):
-            merged = [*merged, *(one for one in each if one not in merged)]
-        else:
-            raise ValueError("all arguments must be arrays, or all objects")
-    return merged
-
-
-def _mergeable(one: Any, other: Any) -> bool:
-    return isinstance(one, dict) and isinstance(other, dict)
-
-
-def _create_object(*arguments: Any) -> dict[str, Any]:
-    if len(arguments) % 2:
-        raise ValueError("a name has no value")
-    return {_text(name): value for name, value in zip(arguments[::2], arguments[1::2], strict=True)}
-
-
-def _try_get(of: Any, key: Any) -> Any:
-    return next((value for name, value in of.items() if name.lower() == _text(key).lower()), None)
-
-
-def _contains(where: Any, what: Any) -> bool:
-    if isinstance(where, dict):
-        return _text(what).lower() in {key.lower() for key in where}
-    return what in where
-
-
-def _int(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ValueError("it is not a number") from None
-
-
-def _json(text: Any) -> Any:
-    try:
-        return json.loads(_text(text))
-    except ValueError:
-        raise ValueError("it is not JSON") from None
-
-
-def _take(of: Any, count: Any) -> Any:
-    return of[: max(count, 0)]
-
-
-def _pad_left(value: Any, width: Any, pad: Any = " ") -> str:
-    return _string(value).rjust(width, pad)
-
-
-def _unique_string(*parts: Any) -> str:
-    """Returns a string with Azure's length and alphabet. Its value differs: Azure's algorithm is not public."""
-    digest = hashlib.sha256("\0".join(_text(each) for each in parts).encode()).digest()
-    return base64.b32encode(digest).decode().lower()[:13]
-
-
-def _empty(value: Any) -> bool:
-    return value is None or len(value) == 0
-
-
-def _equals(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda one, other: one + other,
-    "and": lambda *all_: all(all_),
-    "coalesce": lambda *values: next((each for each in values if each is not None), None),
-    "concat": _concat,
-    "contains": _contains,
-    "createarray": lambda *elements: [*elements],
-    "createobject": _create_object,
-    "empty": _empty,
-    "equals": _equals,
-    "false": lambda: False,
-    "format": _format,
-    "int": _int,
-    "json": _json,
-    "length": len,
-    "not": lambda value: not value,
-    "null": lambda: None,
-    "or": lambda *all_: any(all_),
-    "padleft": _pad_left,
-    "string": _string,
-    "take": _take,
-    "tolower": lambda text: _text(text).lower(),
-    "tryget": _try_get,
-    "true": lambda: True,
-    "union": _union,
-    "uniquestring": _unique_string,
-}
+    @property
+    def refusal(self) -> LabArmError:
+        return LabArmError(400, self.code, f"Deployment template validation failed: '{self}'")
 
 
 EXPRESSION_TOKEN = re.compile(
@@ -254,14 +129,161 @@ class ExpressionParser:
             self._at, self.kind = found.end(), found.lastgroup or ""
             self._token = found[self.kind]
         elif self._text[self._at :].strip():
-            raise TemplateError(f"The template language expression '{self._whole}' is not valid at '{self._rest}'.")
+            rest = self._text[self._at :].strip()
+            raise TemplateError(f"The template language expression '{self._whole}' is not valid at '{rest}'.")
         else:
             self.kind, self._token = "", ""
-
-    @property
-    def _rest(self) -> str:
-        return self._text[self._at :].strip()
 
     def unexpected(self) -> TemplateError:
         what = f"'{self._token}' is not expected there" if self.kind else "it ends too early"
         return TemplateError(f"The template language expression '{self._whole}' is not valid: {what}.")
+
+
+@dataclass(frozen=True)
+class DeploymentTarget:
+    """The scope and name of a deployment."""
+
+    subscription: str
+    group: str
+    deployment: str
+
+    @property
+    def group_id(self) -> str:
+        return f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
+
+    def resource_id(self, kind: str, *names: str) -> str:
+        """Returns the ID of a resource of the group from its type and the segments of its name."""
+        namespace, *types = kind.split("/")
+        if not types or len(types) != len(names) or not all(names):
+            raise TemplateError(
+                f"The type '{kind}' and the name '{'/'.join(names)}' have incorrect segment lengths: a name has one "
+                "segment for each of the type after its namespace."
+            )
+        parts = (f"/{one}/{other}" for one, other in zip(types, names, strict=True))
+        return f"{self.group_id}/providers/{namespace}{''.join(parts)}"
+
+
+class Deferred:
+    """A placeholder for a value that is known only at the end of the deployment."""
+
+
+DEFERRED: Final = Deferred()
+CallAction: TypeAlias = Callable[[str, str, str], Any]  # an action of a resource with its ID and an API version
+
+
+@dataclass(frozen=True)
+class EvaluationScope:
+    target: DeploymentTarget
+    parameters: Mapping[str, Any]
+    index: int | None = None  # of the copy loop
+    call_action: CallAction | None = None  # None where expressions must not depend on existing resources
+
+
+def evaluate(value: Any, scope: EvaluationScope) -> Any:
+    if isinstance(value, list):
+        return [evaluate(each, scope) for each in value]
+    if isinstance(value, dict):
+        if "copy" in value:
+            raise TemplateError("A property has a copy loop, which the lab does not support.")
+        return {key: evaluate(each, scope) for key, each in value.items()}
+    if not isinstance(value, str) or not is_expression(value):
+        return value[1:] if isinstance(value, str) and value.startswith("[[") else value
+    tree = parse_expression(value)
+    try:
+        return _evaluate_tree(tree, scope)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        message = str(error) if type(error) is ValueError else "its arguments are invalid"
+        raise TemplateError(f"Unable to evaluate the template language expression '{value}': {message}.") from None
+
+
+def _evaluate_tree(tree: TemplateExpression, scope: EvaluationScope) -> Any:
+    if isinstance(tree, LiteralExpression):
+        return tree.value
+    if isinstance(tree, MemberExpression):
+        of, key = _evaluate_tree(tree.of, scope), _evaluate_tree(tree.key, scope)
+        return DEFERRED if of is DEFERRED else _member(of, key)
+    if tree.name.lower() == "if":  # evaluates only one branch, because the other may refer to what does not exist
+        condition, yes, no = tree.arguments
+        found = _evaluate_tree(condition, scope)
+        if not isinstance(found, bool):
+            raise ValueError("the condition is not a Boolean value")
+        return _evaluate_tree(yes if found else no, scope)
+    arguments = [_evaluate_tree(each, scope) for each in tree.arguments]
+    if any(each is DEFERRED for each in arguments):
+        raise ValueError("a function uses the result of an action, which the lab does not support")
+    return _call(tree.name, arguments, scope)
+
+
+def _call(name: str, arguments: list[Any], scope: EvaluationScope) -> Any:
+    match name.lower(), arguments:
+        case "parameters", [str(wanted)]:
+            found = [value for known, value in scope.parameters.items() if known.lower() == wanted.lower()]
+            if not found:
+                raise ValueError(f"the template parameter '{wanted}' is not found")
+            return found[0]
+        case "copyindex", [] if scope.index is not None:
+            return scope.index
+        case "resourceid", [str(kind), *names]:
+            return scope.target.resource_id(kind, *names)
+        case function, _ if function in FUNCTIONS:
+            return FUNCTIONS[function](*arguments)
+        case function, [str(resource), str(version)] if function.startswith("list") and scope.call_action:
+            return scope.call_action(name, resource, version)
+    raise ValueError(f"the function '{name}' is unknown, or the lab does not support it there")
+
+
+def _member(of: Any, key: Any) -> Any:
+    """Returns a member of a value; property names are case-insensitive."""
+    if isinstance(of, dict):
+        for name, value in of.items():
+            if name.lower() == key.lower():
+                return value
+        raise ValueError("the property does not exist")
+    if not isinstance(of, list) or not isinstance(key, int) or not 0 <= key < len(of):
+        raise ValueError("the element does not exist")
+    return of[key]
+
+
+def _concat(*parts: Any) -> Any:
+    if all(isinstance(each, list) for each in parts):
+        return [element for each in parts for element in each]
+    return "".join(_string(each) for each in parts)
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _format(pattern: str, *values: Any) -> str:
+    if any(int(number) >= len(values) for number in re.findall(r"\{(\d+)\}", pattern)):
+        raise ValueError("the placeholders do not match the values")
+    return re.sub(r"\{(\d+)\}", lambda found: _string(values[int(found[1])]), pattern)
+
+
+def _union(first: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """Merges objects; values of the same name are replaced, because the templates merge only labels."""
+    if not all(isinstance(each, dict) for each in (first, *others)):
+        raise ValueError("all arguments must be objects")
+    return {key: value for each in (first, *others) for key, value in each.items()}
+
+
+def _create_object(*arguments: Any) -> dict[str, Any]:
+    if len(arguments) % 2:
+        raise ValueError("a name has no value")
+    return dict(zip(arguments[::2], arguments[1::2], strict=True))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "coalesce": lambda *values: next((each for each in values if each is not None), None),
+    "concat": _concat,
+    "createarray": lambda *elements: [*elements],
+    "createobject": _create_object,
+    "empty": lambda value: value is None or len(value) == 0,
+    "equals": lambda one, other: type(one) is type(other) and bool(one == other),
+    "format": _format,
+    "length": len,
+    "not": lambda value: not value,
+    "null": lambda: None,
+    "tryget": lambda of, key: next((value for name, value in of.items() if name.lower() == key.lower()), None),
+    "union": _union,
+}

@@ -1,32 +1,33 @@
-"""Microsoft.Resources: deployments at resource group scope, and resource groups."""
+"""Microsoft.Resources: deployments of templates at resource group scope, and resource groups.
+
+A deployment writes its resources with the caller's token, by requests to the lab's ARM. What was deployed is kept in
+memory only: neither its history nor what-if is simulated.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import httpx2
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from aks_flex_lab.arm.arm_errors import LabArmError
-from aks_flex_lab.arm.deployments import what_if
-from aks_flex_lab.arm.deployments.evaluation import DeploymentTarget
-from aks_flex_lab.arm.deployments.execution import DeploymentRun, InternalClient, ProviderRefusal
-from aks_flex_lab.arm.deployments.history import DeploymentHistory, is_unfinished, iso_duration, timestamp
-from aks_flex_lab.arm.deployments.parameters import SECURE_TYPES, deployment_properties, public_value
-from aks_flex_lab.arm.deployments.template_errors import TemplateError, deployment_failed
-from aks_flex_lab.arm.deployments.templates import plan_deployment
+from aks_flex_lab.arm.arm_errors import LabArmError, invalid_content
+from aks_flex_lab.arm.deployments.expressions import DeploymentTarget, TemplateError
+from aks_flex_lab.arm.deployments.templates import SECURE_TYPES, plan_deployment, public_value
 
 if TYPE_CHECKING:
-    import re
-    from pathlib import Path
+    from starlette.types import Receive, Scope, Send
 
-    from starlette.requests import Request
-
-    from aks_flex_lab.arm.deployments.execution import DeploymentOutputs
-    from aks_flex_lab.arm.deployments.history import DeploymentDocument
-    from aks_flex_lab.arm.deployments.templates import DeploymentPlan
+    from aks_flex_lab.arm.deployments.templates import DeploymentPlan, PlannedResource
     from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
     from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
 
@@ -85,8 +86,107 @@ def _group_document(cluster: ManagedCluster) -> dict[str, Any]:
     }
 
 
+ErrorDocument = dict[str, Any]
+REQUEST_SECONDS = 60.0
+ATTEMPTS = 5  # attempts of a throttled request
+
+
+class ProviderRefusal(Exception):  # noqa: N818 - an answer, and often an expected one
+    """A provider rejected a request."""
+
+    def __init__(self, problem: ErrorDocument) -> None:
+        super().__init__(problem.get("message", ""))
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class InternalClient:
+    """Sends requests to the lab's ARM with the token of the caller of a deployment."""
+
+    front: ResourceManagerFront
+    authorization: str
+    correlation: str
+
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        headers = {"Authorization": self.authorization, "x-ms-correlation-request-id": self.correlation}
+        transport = httpx2.ASGITransport(self._answer)
+        return httpx2.AsyncClient(
+            transport=transport, base_url=self.front.management, headers=headers, timeout=REQUEST_SECONDS
+        )
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.front.answer(Request(scope, receive))
+        await answer(scope, receive, send)
+
+    async def request(self, method: str, path: str, version: str, body: Any = None) -> Any:
+        """Returns the document of a successful response. Retries a request that is throttled."""
+        for _ in range(ATTEMPTS):
+            answer = await self._client.request(method, path, params={"api-version": version}, json=body)
+            if answer.status_code != 429:
+                break
+            await asyncio.sleep(float(answer.headers.get("retry-after", "1")))
+        document = answer.json() if answer.content else {}
+        if not answer.is_success:
+            raise ProviderRefusal(document.get("error") or {"code": "Unknown", "message": "No reason given."})
+        return document
+
+
+PARALLEL_WRITES = 8  # number of resources that are written in parallel
+
+
+@dataclass
+class DeploymentRun:
+    """Writes the resources of a plan: each after those that it depends on, unless one of them failed."""
+
+    plan: DeploymentPlan
+    client: InternalClient
+    problems: list[ErrorDocument] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    async def run(self) -> dict[str, tuple[str, Any]]:
+        """Deploys all resources and returns the outputs, or the errors. Resources are not rolled back."""
+        slots = asyncio.Semaphore(PARALLEL_WRITES)
+        writing: dict[str, asyncio.Task[bool]] = {}
+        for each in self.plan.resources:
+            before = [writing[id_] for id_ in each.depends]
+            writing[each.id.lower()] = asyncio.create_task(self._write(each, before, slots))
+        await asyncio.gather(*writing.values())
+        if self.problems:
+            return {}
+        loop = asyncio.get_running_loop()
+
+        def act(action: str, resource: str, version: str) -> Any:
+            asked = self.client.request("POST", f"{resource}/{action}", version)
+            return asyncio.run_coroutine_threadsafe(asked, loop).result()
+
+        try:
+            return await asyncio.to_thread(self.plan.outputs, act)
+        except (ProviderRefusal, TemplateError) as error:
+            wrong = {"code": "DeploymentOutputEvaluationFailed", "message": "Unable to evaluate template outputs."}
+            self.problems.append({**wrong, "details": [_problem(error)]})
+            return {}
+
+    async def _write(
+        self, resource: PlannedResource, before: list[asyncio.Task[bool]], slots: asyncio.Semaphore
+    ) -> bool:
+        if not all([await each for each in before]):
+            return False
+        try:
+            async with slots:
+                await self.client.request("PUT", resource.id, resource.version, resource.body)
+        except ProviderRefusal as refused:
+            self.problems.append({**refused.problem, "target": resource.id})
+            return False
+        self.made.append(resource.id)
+        return True
+
+
+def _problem(error: ProviderRefusal | TemplateError) -> ErrorDocument:
+    return error.problem if isinstance(error, ProviderRefusal) else {"code": error.code, "message": str(error)}
+
+
 DEPLOYMENT_TYPE = "Microsoft.Resources/deployments"
-DEPLOYMENTS_PATH = GROUP_PATH + r"/providers/microsoft\.resources/deployments"
 DEPLOYMENT_PATH = (
     GROUP_PATH + r"(?:/providers/microsoft\.resources)?/deployments/(?P<name>[^/]+)"
 )  # az also uses the short path
@@ -94,22 +194,18 @@ RETRY_HEADERS = {"Retry-After": "1"}
 
 
 class Deployments:
-    """Serves deployments. Secure outputs are in memory only, for authorized callers."""
+    """Serves deployments. Their secure outputs are only for authorized callers."""
 
-    def __init__(self, state: Path, resources: ManagedClusters, tenant: str) -> None:
-        self._records, self._groups, self._tenant = DeploymentHistory(state), ResourceGroups(resources), tenant
+    def __init__(self, resources: ManagedClusters) -> None:
+        self._groups = ResourceGroups(resources)
+        self._documents: dict[str, dict[str, Any]] = {}  # by ID in lower case
         self._running: dict[str, asyncio.Task[None]] = {}
         self._secure: dict[str, dict[str, Any]] = {}
-        self._foreseen: dict[str, dict[str, Any]] = {}
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         def needing(what: str, handler: Handler) -> Handler:
             async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
-                resource_manager.require_action(
-                    caller,
-                    f"{DEPLOYMENT_TYPE}/{what}",
-                    _deployment_key(found) if "name" in found.groupdict() else found["group"],
-                )
+                resource_manager.require_action(caller, f"{DEPLOYMENT_TYPE}/{what}", _deployment_key(found))
                 self._groups.known(found["group"])
                 return await handler(request, caller, found)
 
@@ -118,158 +214,73 @@ class Deployments:
         async def put(request: Request, _: str, found: re.Match[str]) -> Response:
             return await self._put(request, found, resource_manager)
 
-        async def foresee(request: Request, _: str, found: re.Match[str]) -> Response:
-            return await self._foresee(request, found, resource_manager)
-
+        outputs = "listOutputsWithSecureValues"
         return [
             *self._groups.handlers(resource_manager),
-            ("GET", DEPLOYMENTS_PATH, needing("read", self._list)),
             ("GET", DEPLOYMENT_PATH, needing("read", self._get)),
             ("PUT", DEPLOYMENT_PATH, needing("write", put)),
-            ("DELETE", DEPLOYMENT_PATH, needing("delete", self._delete)),
             ("POST", DEPLOYMENT_PATH + "/validate", needing("validate/action", self._validate)),
-            ("POST", DEPLOYMENT_PATH + "/whatif", needing("whatIf/action", foresee)),
-            ("GET", DEPLOYMENT_PATH + "/whatifresults/(?P<result>[^/]+)", needing("read", self._result)),
-            ("POST", DEPLOYMENT_PATH + "/cancel", needing("cancel/action", self._cancel)),
-            (
-                "POST",
-                DEPLOYMENT_PATH + "/listoutputswithsecurevalues",
-                needing("listOutputsWithSecureValues/action", self._outputs),
-            ),
-            ("GET", DEPLOYMENT_PATH + "/operations", needing("operations/read", self._operations)),
-            (
-                "GET",
-                DEPLOYMENT_PATH + "/operations/(?P<operation>[^/]+)",
-                needing("operations/read", self._operation),
-            ),
+            ("POST", f"{DEPLOYMENT_PATH}/{outputs.lower()}", needing(f"{outputs}/action", self._outputs)),
             ("GET", DEPLOYMENT_PATH + "/operationstatuses/[^/]+", needing("operationstatuses/read", self._status)),
         ]
 
     async def _put(self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront) -> Response:
         planned = await self._planned(request, found)
-        id_ = _deployment_id(planned.target)
-        if id_.lower() in self._running:
-            raise LabArmError(
-                409, "DeploymentActive", f"The deployment '{found['name']}' is active. Wait, or cancel it."
-            )
-        inside = _internal_client(request, resource_manager)
-        document = self._document(planned, "Running", inside.correlation)
-        self._records.begin(document)
-        self._secure.pop(id_.lower(), None)
-        self._running[id_.lower()] = asyncio.create_task(self._carry_out(planned, inside, id_))
-        where = f"{resource_manager.management}{id_}/operationStatuses/{uuid.uuid4().hex}?{request.url.query}"
+        key = _deployment_key(found)
+        if key in self._running:
+            raise LabArmError(409, "DeploymentActive", f"The deployment '{found['name']}' is active. Wait.")
+        correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
+        document = _document(planned, "Running", correlation)
+        client = InternalClient(resource_manager, request.headers["authorization"], correlation)
+        self._documents[key] = document
+        self._secure.pop(key, None)
+        self._running[key] = asyncio.create_task(self._carry_out(DeploymentRun(planned, client), key))
+        where = (
+            f"{resource_manager.management}{document['id']}/operationStatuses/{uuid.uuid4().hex}?{request.url.query}"
+        )
         return JSONResponse(document, 201, {"Azure-AsyncOperation": where, **RETRY_HEADERS})
 
-    async def _carry_out(self, planned: DeploymentPlan, inside: InternalClient, id_: str) -> None:
+    async def _carry_out(self, run: DeploymentRun, key: str) -> None:
+        properties = self._documents[key]["properties"]
         began, state = time.time(), "Canceled"
-        run = DeploymentRun(planned, inside, id_, lambda operation: self._records.add_operation(id_, operation))
-        more: dict[str, Any] = {}
         try:
             outputs = await run.run()
             state = "Failed" if run.problems else "Succeeded"
-            more = (
-                {"error": deployment_failed(id_, run.problems)}
-                if run.problems
-                else {"outputs": self._stored(id_, outputs)}
-            )
+            if run.problems:
+                message = "At least one resource deployment operation failed. The details have the reasons."
+                properties["error"] = {"code": "DeploymentFailed", "message": message, "details": run.problems}
+            else:  # the values of secure outputs need an authorized request
+                self._secure[key] = {name: value for name, (kind, value) in outputs.items() if kind in SECURE_TYPES}
+                properties["outputs"] = {name: public_value(kind, value) for name, (kind, value) in outputs.items()}
         finally:
-            del self._running[id_.lower()]
-            done = {
-                "provisioningState": state,
-                "timestamp": timestamp(time.time()),
-                "duration": iso_duration(time.time() - began),
-            }
-            self._records.finish(id_, {**done, "outputResources": [{"id": each} for each in run.made], **more})
-
-    def _stored(self, id_: str, outputs: DeploymentOutputs) -> dict[str, Any]:
-        """Returns the outputs to store: of secure outputs only the type. Their values need an authorized request."""
-        self._secure[id_.lower()] = {name: value for name, (kind, value) in outputs.items() if kind in SECURE_TYPES}
-        return {name: public_value(kind, value) for name, (kind, value) in outputs.items()}
+            del self._running[key]
+            properties["outputResources"] = [{"id": each} for each in run.made]
+            properties |= {"provisioningState": state, "duration": f"PT{time.time() - began:.3f}S"}
 
     async def _validate(self, request: Request, _: str, found: re.Match[str]) -> Response:
         planned = await self._planned(request, found)
-        document = self._document(planned, "Succeeded", str(uuid.uuid4()))
+        document = _document(planned, "Succeeded", str(uuid.uuid4()))
         document["properties"]["validatedResources"] = [{"id": each.id} for each in planned.resources]
         return JSONResponse(document)
-
-    async def _foresee(
-        self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront
-    ) -> Response:
-        planned = await self._planned(request, found)
-        try:
-            changes = await what_if.what_if_changes(planned, _internal_client(request, resource_manager))
-        except ProviderRefusal as refused:
-            problem = refused.problem
-            raise LabArmError(refused.status, problem["code"], problem["message"]) from None
-        name = uuid.uuid4().hex
-        self._foreseen[name] = {"status": "Succeeded", "properties": {"changes": changes}}
-        where = (
-            f"{resource_manager.management}{_deployment_id(planned.target)}/whatIfResults/{name}?{request.url.query}"
-        )
-        return Response(status_code=202, headers={"Location": where, **RETRY_HEADERS})
-
-    async def _result(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        result = self._foreseen.pop(found["result"], None)
-        if result is None:
-            raise LabArmError(404, "NotFound", "The result does not exist, or was already read.")
-        return JSONResponse(result)
-
-    async def _list(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        below, filter_text = f"{found['group']}/".lower(), request.query_params.get("$filter", "")
-        mine = [each for each in self._records.all() if each["id"].lower().startswith(below)]
-        return JSONResponse({"value": [each for each in mine if _matches_filter(each, filter_text)]})
 
     async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
         return JSONResponse(self._known(found))
 
-    async def _delete(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        """Deletes the record of a deployment, not its resources."""
-        if self._records.find(_deployment_key(found)) is None:
-            return Response(status_code=204)
-        if _deployment_key(found) in self._running:
-            raise LabArmError(
-                409, "DeploymentActive", f"The deployment '{found['name']}' is active. Cancel it first."
-            )
-        self._records.remove(_deployment_key(found))
-        self._secure.pop(_deployment_key(found), None)
-        return Response(status_code=204)
-
-    async def _cancel(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        self._known(found)
-        task = self._running.get(_deployment_key(found))
-        if task is None:
-            raise LabArmError(409, "DeploymentCannotBeCancelled", f"The deployment '{found['name']}' is not active.")
-        task.cancel()
-        return Response(status_code=204)
-
     async def _outputs(self, _: Request, __: str, found: re.Match[str]) -> Response:
         document = self._known(found)
         plain = {name: each.get("value") for name, each in document["properties"].get("outputs", {}).items()}
-        return JSONResponse(
-            {**plain, **self._secure.get(_deployment_key(found), {})}, headers={"Cache-Control": "no-store"}
-        )
-
-    async def _operations(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        self._known(found)
-        return JSONResponse({"value": self._records.operations(_deployment_key(found))})
-
-    async def _operation(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        self._known(found)
-        for each in self._records.operations(_deployment_key(found)):
-            if each["operationId"].lower() == found["operation"].lower():
-                return JSONResponse(each)
-        raise LabArmError(404, "DeploymentOperationNotFound", f"The operation '{found['operation']}' was not found.")
+        secure = self._secure.get(_deployment_key(found), {})
+        return JSONResponse({**plain, **secure}, headers={"Cache-Control": "no-store"})
 
     async def _status(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        document = self._known(found)
-        properties = document["properties"]
+        properties = self._known(found)["properties"]
         status = {"status": properties["provisioningState"]}
         if "error" in properties:
             status["error"] = properties["error"]
-        return JSONResponse(status, headers=RETRY_HEADERS if is_unfinished(document) else {})
+        return JSONResponse(status, headers=RETRY_HEADERS if _deployment_key(found) in self._running else {})
 
-    def _known(self, found: re.Match[str]) -> DeploymentDocument:
-        document = self._records.find(_deployment_key(found))
+    def _known(self, found: re.Match[str]) -> dict[str, Any]:
+        document = self._documents.get(_deployment_key(found))
         if document is None:
             raise LabArmError(404, "DeploymentNotFound", f"Deployment '{found['name']}' could not be found.")
         return document
@@ -277,47 +288,58 @@ class Deployments:
     async def _planned(self, request: Request, found: re.Match[str]) -> DeploymentPlan:
         properties = deployment_properties(await request.body())
         group = self._groups.known(found["group"])
-        subscription = group["id"].split("/")[2]
-        target = DeploymentTarget(subscription, self._tenant, group["name"], group["location"], found["name"])
+        target = DeploymentTarget(group["id"].split("/")[2], group["name"], found["name"])
         try:
-            return plan_deployment(properties.get("template"), properties.get("parameters") or {}, target)
+            return plan_deployment(properties["template"], properties.get("parameters") or {}, target)
         except TemplateError as error:
             raise error.refusal from None
 
-    def _document(self, planned: DeploymentPlan, state: str, correlation: str) -> DeploymentDocument:
-        names = sorted({each.kind for each in planned.resources})
-        kinds = [{"resourceType": each.partition("/")[2], "locations": [None]} for each in names]
-        return {
-            "id": _deployment_id(planned.target),
-            "name": planned.target.deployment,
-            "type": DEPLOYMENT_TYPE,
-            "properties": {
-                "parameters": planned.parameters.shown(),
-                "mode": "Incremental",
-                "provisioningState": state,
-                "timestamp": timestamp(time.time()),
-                "duration": iso_duration(0),
-                "correlationId": correlation,
-                "providers": [{"namespace": "Microsoft.ContainerService", "resourceTypes": kinds}] if kinds else [],
-                "dependencies": [],
-            },
-        }
 
-
-def _internal_client(request: Request, resource_manager: ResourceManagerFront) -> InternalClient:
-    correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
-    return InternalClient(resource_manager, request.headers["authorization"], correlation)
+def _document(planned: DeploymentPlan, state: str, correlation: str) -> dict[str, Any]:
+    names = sorted({each.kind for each in planned.resources})
+    kinds = [{"resourceType": each.partition("/")[2], "locations": [None]} for each in names]
+    return {
+        "id": f"{planned.target.group_id}/providers/{DEPLOYMENT_TYPE}/{planned.target.deployment}",
+        "name": planned.target.deployment,
+        "type": DEPLOYMENT_TYPE,
+        "properties": {
+            "parameters": planned.parameters.shown(),
+            "mode": "Incremental",
+            "provisioningState": state,
+            "timestamp": datetime.now(timezone.utc).isoformat().replace("+00:00", "Z"),
+            "duration": "PT0S",
+            "correlationId": correlation,
+            "providers": [{"namespace": "Microsoft.ContainerService", "resourceTypes": kinds}],
+            "dependencies": [],
+        },
+    }
 
 
 def _deployment_key(found: re.Match[str]) -> str:
     return f"{found['group']}/providers/{DEPLOYMENT_TYPE}/{found['name']}".lower()
 
 
-def _deployment_id(target: DeploymentTarget) -> str:
-    return f"{target.group_id}/providers/{DEPLOYMENT_TYPE}/{target.deployment}"
+# az inserts the text of the template into the request, after a name without quotes.
+BODY_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|(//[^\n]*|/\*.*?\*/)|(, template:)', re.DOTALL)
 
 
-def _matches_filter(document: DeploymentDocument, filter_text: str) -> bool:
-    """Applies the filter `provisioningState eq 'Failed'`, the one that az uses."""
-    state = filter_text.partition("provisioningState eq ")[2].strip("' ")
-    return not state or document["properties"]["provisioningState"] == state
+def deployment_properties(content: bytes) -> dict[str, Any]:
+    """Reads the properties of a requested deployment."""
+
+    def json_token(found: re.Match[bytes]) -> bytes:
+        if found[2]:
+            return b" "
+        return b', "template":' if found[3] else found[1]
+
+    try:
+        properties: dict[str, Any] = json.loads(BODY_TOKEN.sub(json_token, content), strict=False)["properties"]
+        mode = str(properties.get("mode") or "Incremental")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise invalid_content() from None
+    if mode.lower() != "incremental":
+        message = "The lab supports only incremental deployments, which remove no resources."
+        raise LabArmError(400, "InvalidDeploymentMode", message)
+    if "template" not in properties:
+        message = "The lab supports only templates in the request, not links to templates."
+        raise LabArmError(400, "InvalidTemplate", message)
+    return properties

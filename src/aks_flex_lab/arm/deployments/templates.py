@@ -1,34 +1,55 @@
-"""Turns a template into the resources it describes, in dependency order."""
+"""Turns a template and its parameters into the resources that it describes.
+
+What the shipped templates do not use is refused.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.arm.deployments.evaluation import (
-    DeferredRuntime,
+from aks_flex_lab.arm.deployments.expressions import (
+    DEFERRED,
+    CallAction,
     DeploymentTarget,
     EvaluationScope,
-    checked_count,
+    TemplateError,
     evaluate,
 )
-from aks_flex_lab.arm.deployments.parameters import DeploymentParameters, parameter_type, read_parameters
-from aks_flex_lab.arm.deployments.template_errors import TemplateError
 from aks_flex_lab.arm.provider_proxy import PROVIDER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aks_flex_lab.arm.deployments.evaluation import TemplateRuntime
+# By ARM's case-insensitive names: the Python type, and ARM's spelling.
+PARAMETER_TYPES: dict[str, tuple[type, str]] = {
+    "string": (str, "String"),
+    "securestring": (str, "SecureString"),
+    "int": (int, "Int"),
+    "bool": (bool, "Bool"),
+    "object": (dict, "Object"),
+    "secureobject": (dict, "SecureObject"),
+    "array": (list, "Array"),
+}
+SECURE_TYPES = frozenset({"SecureString", "SecureObject"})
+MAX_COPIES = 800  # limit of a loop, as in Azure
+TEMPLATE_KEYS = frozenset({"$schema", "contentVersion", "metadata", "parameters", "resources", "outputs"})
+PROVIDER_KEYS = frozenset({"properties", "location", "tags"})  # what is sent to the provider
+ARM_KEYS = frozenset({"type", "apiVersion", "name", "dependsOn", "copy", "comments", "metadata"})
 
-TEMPLATE_KEYS = frozenset(
-    {"$schema", "contentVersion", "metadata", "parameters", "variables", "functions", "resources", "outputs"}
-)
-# Properties of a resource that are sent to its provider, and those that ARM handles.
-PROVIDER_KEYS = frozenset({"properties", "location", "tags", "sku", "kind", "identity", "zones"})
-ARM_KEYS = frozenset({"type", "apiVersion", "name", "dependsOn", "copy", "condition", "comments", "metadata"})
 
-Template = dict[str, Any]
+@dataclass(frozen=True)
+class DeploymentParameters:
+    values: Mapping[str, Any]
+    types: Mapping[str, str]  # with ARM's spelling
+
+    def shown(self) -> dict[str, Any]:
+        """Returns the parameters without secure values, for callers that can read deployments."""
+        return {name: public_value(self.types[name], value) for name, value in self.values.items()}
+
+
+def public_value(kind: str, value: Any) -> dict[str, Any]:
+    return {"type": kind} if kind in SECURE_TYPES else {"type": kind, "value": value}
 
 
 @dataclass(frozen=True)
@@ -37,125 +58,157 @@ class PlannedResource:
 
     id: str
     kind: str
-    name: str
     version: str
-    loop: str  # name of its copy loop
-    depends: tuple[str, ...]  # IDs, after the whole template is read
-    document: Mapping[str, Any]  # its expressions are evaluated when it is deployed
-    scope: EvaluationScope
-
-    def body(self, runtime: TemplateRuntime) -> dict[str, Any]:
-        """Returns the document for its provider."""
-        document = {key: value for key, value in self.document.items() if key in PROVIDER_KEYS}
-        body: dict[str, Any] = evaluate(document, replace(self.scope, runtime=runtime))
-        return body
+    depends: frozenset[str]  # IDs in lower case
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DeploymentPlan:
     target: DeploymentTarget
     parameters: DeploymentParameters
-    resources: tuple[PlannedResource, ...]
-    outputs: Mapping[str, Any]
-    scope: EvaluationScope
+    resources: tuple[PlannedResource, ...]  # each after those that it depends on
+    documents: Mapping[str, Any]  # outputs by name
 
-    def find(self, resource: str) -> str:
-        """Returns the ID of a resource of the template by its ID or name."""
-        own = [each.id for each in self.resources if resource.lower() in {each.id.lower(), each.name.lower()}]
-        return own[0] if own else resource
+    def outputs(self, call_action: CallAction) -> dict[str, tuple[str, Any]]:
+        """Returns the type and value of each output by name."""
+        scope = EvaluationScope(self.target, self.parameters.values, call_action=call_action)
+        found = {}
+        for name, output in self.documents.items():
+            kind = parameter_type(output, f"output '{name}'")
+            if "copy" in output:
+                indices = range(_count(output["copy"], scope, name))
+                value: Any = [evaluate(output["copy"]["input"], replace(scope, index=index)) for index in indices]
+            else:
+                value = evaluate(output.get("value"), scope)
+            if value is not DEFERRED and not has_type(value, kind):
+                message = f"The output '{name}' is not of type '{kind}'."
+                raise TemplateError(message, "DeploymentOutputEvaluationFailed")
+            found[name] = (kind, value)
+        return found
 
 
 def plan_deployment(template: Any, values: Mapping[str, Any], target: DeploymentTarget) -> DeploymentPlan:
     """Validates a template and returns its resources; raises TemplateError when it is invalid."""
-    _check_shape(template)
-    parameters = read_parameters(template.get("parameters") or {}, values, target)
-    scope = EvaluationScope(target, parameters.values, template.get("variables") or {})
-    found = tuple(each for document in template["resources"] for each in _plan_resources(document, scope))
-    made = DeploymentPlan(target, parameters, _resolve_dependencies(found), template.get("outputs") or {}, scope)
-    _check_order(made.resources)
-    for each in made.resources:  # report errors before any resource is written
-        each.body(DeferredRuntime())
-    evaluate_outputs(made, DeferredRuntime())
-    return made
-
-
-def evaluate_outputs(plan: DeploymentPlan, runtime: TemplateRuntime) -> dict[str, tuple[str, Any]]:
-    """Returns the type and value of each output by name."""
-    scope = replace(plan.scope, runtime=runtime)
-    found = {}
-    for name, output in plan.outputs.items():
-        if evaluate(output.get("condition", True), plan.scope):
-            found[name] = (parameter_type(output, f"output '{name}'"), _output(name, output, scope))
-    return found
-
-
-def _output(name: str, output: Mapping[str, Any], scope: EvaluationScope) -> Any:
-    if "copy" not in output:
-        return evaluate(output.get("value"), scope)
-    count = checked_count(evaluate(output["copy"]["count"], scope), name)
-    return [evaluate(output["copy"]["input"], scope.at(name, index, own=True)) for index in range(count)]
-
-
-def _check_shape(template: Any) -> None:
     if not isinstance(template, dict) or not isinstance(template.get("resources"), list):
         raise TemplateError("A template must be an object with an array of resources.")
-    if unknown := sorted({*template} - TEMPLATE_KEYS):
-        raise TemplateError(f"The template has '{', '.join(unknown)}', which the lab does not support.")
-    if template.get("functions"):
-        raise TemplateError("The template has user-defined functions, which the lab does not support.")
+    _require_supported(template, TEMPLATE_KEYS, "The template")
+    parameters = read_parameters(template.get("parameters") or {}, values, target)
+    scope = EvaluationScope(target, parameters.values)
+    found = [each for document in template["resources"] for each in _plan_resources(document, scope)]
+    plan = DeploymentPlan(target, parameters, tuple(_in_order(found)), template.get("outputs") or {})
+    plan.outputs(lambda *_: DEFERRED)  # reports errors before any resource is written
+    return plan
+
+
+def _require_supported(document: Mapping[str, Any], supported: frozenset[str], what: str) -> None:
+    if unknown := sorted({*document} - supported):
+        raise TemplateError(f"{what} has '{', '.join(unknown)}', which the lab does not support.")
 
 
 def _plan_resources(document: Mapping[str, Any], scope: EvaluationScope) -> Iterator[PlannedResource]:
-    if unknown := sorted({*document} - PROVIDER_KEYS - ARM_KEYS):
-        raise TemplateError(f"A resource has '{', '.join(unknown)}', which the lab does not support.")
-    loop = document.get("copy")
-    if loop is None:
-        yield from _plan_resource(document, scope, "")
-        return
-    name = str(loop["name"])
-    if str(loop.get("mode", "parallel")).lower() != "parallel":
-        raise TemplateError(f"The copy loop '{name}' is serial, which the lab does not support.")
-    for index in range(checked_count(evaluate(loop["count"], scope), name)):
-        yield from _plan_resource(document, scope.at(name, index, own=True), name)
+    _require_supported(document, PROVIDER_KEYS | ARM_KEYS, "A resource")
+    scopes = [scope]
+    if "copy" in document:
+        loop = document["copy"]
+        _require_supported(loop, frozenset({"name", "count"}), "A copy loop")
+        scopes = [replace(scope, index=index) for index in range(_count(loop, scope, str(loop["name"])))]
+    for each in scopes:
+        kind, name, version = (evaluate(document.get(key), each) for key in ("type", "name", "apiVersion"))
+        if not all(isinstance(text, str) and text for text in (kind, name, version)):
+            raise TemplateError("A resource has no 'type', 'name' or 'apiVersion'.")
+        id_ = each.target.resource_id(kind, *name.split("/"))
+        if not PROVIDER_PATHS.fullmatch(id_):
+            raise TemplateError(f"The resource type '{kind}' is not supported by the lab.", "InvalidResourceType")
+        depends = frozenset(str(other).lower() for other in evaluate(document.get("dependsOn") or [], each))
+        body = evaluate({key: value for key, value in document.items() if key in PROVIDER_KEYS}, each)
+        yield PlannedResource(id_, kind, version, depends, body)
 
 
-def _plan_resource(document: Mapping[str, Any], scope: EvaluationScope, loop: str) -> Iterator[PlannedResource]:
-    kind, name, version = (_required_text(document, key, scope) for key in ("type", "name", "apiVersion"))
-    id_ = scope.target.resource_id(kind, name.split("/"))
-    if not PROVIDER_PATHS.fullmatch(id_):
-        raise TemplateError(f"The resource type '{kind}' is not supported by the lab.", "InvalidResourceType")
-    condition = evaluate(document.get("condition", True), scope)
-    if not isinstance(condition, bool):
-        raise TemplateError(f"The condition of '{name}' is not a Boolean value.")
-    if condition:
-        depends = tuple(str(each) for each in evaluate(document.get("dependsOn") or [], scope))
-        yield PlannedResource(id_, kind, name, version, loop, depends, document, scope)
+def _count(loop: Mapping[str, Any], scope: EvaluationScope, name: str) -> int:
+    count = evaluate(loop["count"], scope)
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_COPIES:
+        raise TemplateError(f"The copy count of '{name}' must be a number from 0 to {MAX_COPIES}.")
+    return count
 
 
-def _required_text(document: Mapping[str, Any], key: str, scope: EvaluationScope) -> str:
-    found = evaluate(document.get(key), scope)
-    if not isinstance(found, str) or not found:
-        raise TemplateError(f"A resource has no '{key}'.")
-    return found
-
-
-def _resolve_dependencies(resources: tuple[PlannedResource, ...]) -> tuple[PlannedResource, ...]:
-    """Resolves dependencies to IDs, without resources that a condition excludes."""
-    ids = [each.id.lower() for each in resources]
-    if twice := next((each.id for each in resources if ids.count(each.id.lower()) > 1), None):
-        raise TemplateError(f"The resource '{twice}' is defined multiple times in the template.")
-    return tuple(replace(each, depends=_targets(each, resources)) for each in resources)
-
-
-def _targets(resource: PlannedResource, others: tuple[PlannedResource, ...]) -> tuple[str, ...]:
-    names = {each.lower() for each in resource.depends}
-    return tuple(each.id for each in others if names & {each.id.lower(), each.name.lower(), each.loop.lower()})
-
-
-def _check_order(resources: tuple[PlannedResource, ...]) -> None:
-    left = {each.id: {*each.depends} for each in resources}
-    while ready := [id_ for id_, depends in left.items() if not depends & left.keys()]:
+def _in_order(resources: list[PlannedResource]) -> Iterator[PlannedResource]:
+    """Yields resources after those that they depend on."""
+    left = {each.id.lower(): each for each in resources}
+    if len(left) < len(resources):
+        raise TemplateError("A resource is defined multiple times in the template.")
+    if unknown := next((id_ for each in resources for id_ in each.depends if id_ not in left), None):
+        raise TemplateError(f"A resource depends on '{unknown}', which is the ID of no resource in the template.")
+    while ready := [each for each in left.values() if not each.depends & left.keys()]:
         for each in ready:
-            del left[each]
+            del left[each.id.lower()]
+        yield from ready
     if left:
-        raise TemplateError(f"Circular dependency detected on resource '{next(iter(left))}'.")
+        raise TemplateError(f"Circular dependency detected on resource '{next(iter(left.values())).id}'.")
+
+
+def read_parameters(
+    definitions: Mapping[str, Any], passed: Mapping[str, Any], target: DeploymentTarget
+) -> DeploymentParameters:
+    names = {name.lower(): name for name in definitions}
+    if unknown := [name for name in passed if name.lower() not in names]:
+        raise TemplateError(
+            f"The following parameters were supplied, but are not defined in the template: '{', '.join(unknown)}'. "
+            f"The template defines: '{', '.join(definitions)}'."
+        )
+    known = {names[name.lower()]: value for name, value in passed.items()}
+    values: dict[str, Any] = {}
+    for name, definition in definitions.items():
+        values[name] = _value(name, definition, known, EvaluationScope(target, values))
+    return DeploymentParameters(
+        values, {name: parameter_type(each, f"parameter '{name}'") for name, each in definitions.items()}
+    )
+
+
+def parameter_type(definition: Mapping[str, Any], what: str) -> str:
+    kind = str(definition.get("type", "")).lower()
+    if kind not in PARAMETER_TYPES:
+        raise TemplateError(
+            f"The {what} has the type '{definition.get('type')}', which is not one of {', '.join(PARAMETER_TYPES)}."
+        )
+    return PARAMETER_TYPES[kind][1]
+
+
+def _value(name: str, definition: Mapping[str, Any], known: Mapping[str, Any], before: EvaluationScope) -> Any:
+    """Returns the value of a parameter. A default can use earlier parameters."""
+    kind = parameter_type(definition, f"parameter '{name}'")
+    if name in known:
+        if not isinstance(known[name], dict) or "value" not in known[name]:
+            raise TemplateError(
+                f"The template parameter '{name}' has no value. The lab does not support references to a key vault."
+            )
+        value = known[name]["value"]
+    elif "defaultValue" in definition:
+        value = evaluate(definition["defaultValue"], before)
+    else:
+        raise TemplateError(f"The value for the template parameter '{name}' is not provided.")
+    if not has_type(value, kind):
+        raise TemplateError(f"The template parameter '{name}' must be of type '{kind}', and the value is not.")
+    _check(name, definition, kind, value)
+    return value
+
+
+def has_type(value: Any, kind: str) -> bool:
+    types = PARAMETER_TYPES[kind.lower()][0]
+    return isinstance(value, types) and not (types is int and isinstance(value, bool))
+
+
+def _check(name: str, definition: Mapping[str, Any], kind: str, value: Any) -> None:
+    allowed = definition.get("allowedValues")
+    if allowed is not None and value not in allowed:
+        repeated = (
+            "" if kind in SECURE_TYPES else f" The value '{value}' is not part of the allowed value(s): '{allowed}'."
+        )
+        raise TemplateError(f"The provided value for the template parameter '{name}' is not valid.{repeated}")
+    if kind == "Bool":
+        return
+    size = value if kind == "Int" else len(value)
+    for limit in ("minValue", "minLength", "maxValue", "maxLength"):
+        bound = definition.get(limit, size)
+        if size < bound if limit.startswith("min") else size > bound:
+            raise TemplateError(f"The value of the template parameter '{name}' is not valid: its {limit} is {bound}.")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from aks_flex_lab.arm.arm_errors import LabArmError
-from aks_flex_lab.arm.deployments.evaluation import DeferredRuntime, DeploymentTarget
-from aks_flex_lab.arm.deployments.parameters import deployment_properties
-from aks_flex_lab.arm.deployments.template_errors import TemplateError
+from aks_flex_lab.arm.deployments.expressions import DeploymentTarget, TemplateError
+from aks_flex_lab.arm.deployments.service import deployment_properties
 from aks_flex_lab.arm.deployments.templates import DeploymentPlan, plan_deployment
 
-PLACE = DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first")
+PLACE = DeploymentTarget("sub-1", "edge", "first")
 KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
 
@@ -28,39 +27,38 @@ def planned(template: dict[str, Any], **given: Any) -> DeploymentPlan:
 
 
 def names(found: DeploymentPlan) -> list[str]:
-    return [each.name for each in found.resources]
+    return [each.id.rpartition("/")[2] for each in found.resources]
 
 
 def test_resource_copy_loop_creates_requested_count() -> None:
-    looped = node("edge-[", name="[concat('plant/edge-', copyIndex(1))]", copy={"name": "all", "count": 3})
-    assert names(planned({"resources": [looped]})) == ["plant/edge-1", "plant/edge-2", "plant/edge-3"]
+    looped = node("", name="[format('plant/edge-{0}', copyIndex())]", copy={"name": "all", "count": 3})
+    assert names(planned({"resources": [looped]})) == ["edge-0", "edge-1", "edge-2"]
 
 
-def test_dependency_on_resource_with_false_condition_is_dropped() -> None:
-    found = planned({"resources": [node("a", condition=False), node("b", dependsOn=["plant/a"])]})
-    assert names(found) == ["plant/b"]
-    assert found.resources[0].depends == ()
+def test_resources_are_in_the_order_of_their_dependencies() -> None:
+    def after(name: str) -> list[str]:
+        return [f"[resourceId('{KIND}', 'plant', '{name}')]"]
+
+    found = planned({"resources": [node("c", dependsOn=after("b")), node("b", dependsOn=after("A")), node("a")]})
+    assert names(found) == ["a", "b", "c"]
 
 
-def test_resource_depends_on_others_by_name_id_and_copy_loop() -> None:
-    looped = node("x", name="[concat('plant/l-', copyIndex())]", copy={"name": "all", "count": 2})
-    others = [node("a"), node("b"), looped]
-    wanted = ["plant/a", f"[resourceId('{KIND}', 'plant', 'b')]", "all"]
-    found = planned({"resources": [*others, node("c", dependsOn=wanted)]})
-    assert [each.rpartition("/")[2] for each in found.resources[-1].depends] == ["a", "b", "l-0", "l-1"]
+B = f"[resourceId('{KIND}', 'plant', 'b')]"
 
 
 @pytest.mark.parametrize(
     ("resources", "said"),
     [
-        ([node("a", dependsOn=["plant/b"]), node("b", dependsOn=["plant/a"])], "Circular dependency"),
+        ([node("b", dependsOn=[B])], "Circular dependency"),
+        ([node("a", dependsOn=[B])], "the ID of no resource"),
         ([node("a"), node("A")], "defined multiple times"),
         ([node("a", name="plant")], "incorrect segment lengths"),
         ([node("a", type="Microsoft.Web/sites", name="x")], "'Microsoft.Web/sites' is not supported by the lab"),
         ([node("a", scope="x")], "'scope', which the lab does not support"),
+        ([node("a", condition=True)], "'condition', which the lab does not support"),
         ([node("a", copy={"name": "x", "count": 1000})], "copy count of 'x'"),
-        ([node("a", copy={"name": "x", "count": 1, "mode": "serial"})], "is serial"),
-        ([node("a", condition="[string('x')]")], "condition of 'plant/a'"),
+        ([node("a", copy={"name": "x", "count": 1, "mode": "serial"})], "'mode', which the lab does not support"),
+        ([node("a", properties={"copy": []})], "A property has a copy loop"),
         ([node("a", properties={"x": "[oops()]"})], "'[oops()]': the function 'oops'"),
     ],
 )
@@ -75,8 +73,9 @@ def test_invalid_resources_are_refused_during_planning(resources: list[Any], sai
     [
         ({"resources": {}}, "an array of resources"),
         ({"languageVersion": "2.0"}, "'languageVersion', which the lab does not support"),
-        ({"functions": [{}]}, "user-defined functions"),
+        ({"variables": {}}, "'variables', which the lab does not support"),
         ({"outputs": {"a": {"type": "string", "value": "[oops()]"}}}, "oops"),
+        ({"outputs": {"a": {"type": "secureObject", "value": "x"}}}, "not of type 'SecureObject'"),
         ({"outputs": {"a": {"type": "text", "value": ""}}}, "output 'a' has the type 'text'"),
         ({"parameters": {"a": {"type": "text"}}}, "parameter 'a' has the type 'text'"),
     ],
@@ -119,15 +118,14 @@ def test_parameter_default_can_use_earlier_parameters() -> None:
     assert found.parameters.values == {"a": "x", "b": "x-b"}
 
 
-def test_secure_parameters_are_used_but_masked_in_output() -> None:
+def test_secure_parameters_are_used_but_not_shown() -> None:
     definitions = {"secret": {"type": "secureString"}, "all": {"type": "secureObject"}, "plain": {"type": "string"}}
     resources = [node("a", properties={"s": "[parameters('secret')]", "o": "[parameters('all').x]"})]
     found = planned(
         {"parameters": definitions, "resources": resources}, secret="canary", all={"x": "canary"}, plain="p"
     )
-    assert found.resources[0].body(DeferredRuntime())["properties"] == {"s": "canary", "o": "canary"}
+    assert found.resources[0].body["properties"] == {"s": "canary", "o": "canary"}
     assert "canary" not in json.dumps(found.parameters.shown())
-    assert found.parameters.masked() == {"secret": "*******", "all": {"x": "*******"}, "plain": "p"}
 
 
 def test_deployment_request_in_az_json_dialect_is_parsed() -> None:
