@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from aks_flex_node.api.audiences import may_send_token
 from aks_flex_node.errors import ConfigError
+from aks_flex_rp import DEFAULT_CONFIG_FILE
 from aks_flex_rp.auth.auth_settings import (
     ARM_AUDIENCES,
     AuthSettings,
@@ -61,7 +62,6 @@ class DashboardSettings(SettingsModel):
     )
 
 
-DEFAULT_CONFIG_FILE = Path("/etc/aks-flex-rp/config.yaml")
 DEFAULT_STATE_DIR = Path("/var/lib/aks-flex-rp")
 DEFAULT_PORT = 8443
 
@@ -339,7 +339,7 @@ def load(file: Path | None, env: Mapping[str, str], **flags: object) -> ServiceS
     A file that is named explicitly must exist; the default file is optional.
     """
     named = file or (Path(env["AKS_FLEX_RP_CONFIG"]) if env.get("AKS_FLEX_RP_CONFIG") else None)
-    document = _read(named or DEFAULT_CONFIG_FILE, needed=named is not None)
+    document = _read(named or Path(DEFAULT_CONFIG_FILE), needed=named is not None)
     if not document.get("stateDir") and not env.get("AKS_FLEX_RP_STATE") and os.geteuid() != 0:
         home = env.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         document["stateDir"] = str(Path(home) / "aks-flex-rp")
@@ -353,7 +353,7 @@ def load(file: Path | None, env: Mapping[str, str], **flags: object) -> ServiceS
     try:
         return ServiceSettings.model_validate({**document, **{key: value for key, value in values.items() if value}})
     except ValidationError as error:
-        raise _invalid(error, named or DEFAULT_CONFIG_FILE) from None
+        raise _invalid(error, named or Path(DEFAULT_CONFIG_FILE)) from None
 
 
 def _read(file: Path, *, needed: bool) -> dict[str, object]:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from aks_flex_node import __version__, error_catalog
+from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.version_option import VersionOption
-from aks_flex_rp.cli import (
-    audit_commands,
-    cluster_commands,
-    data_commands,
-    key_commands,
-    node_commands,
-    notification_commands,
-    output,
-    pool_commands,
-    record_commands,
-    rollout_commands,
-    serve_commands,
-)
-from aks_flex_rp.resource import versions
+from aks_flex_rp.cli import audit_commands, data_commands, output, serve_commands
+
+# name of a group: its module, and its help, which is shown without importing the module
+GROUPS = {
+    "cluster": ("cluster_commands", "Manage the clusters of the service."),
+    "node": ("node_commands", "Manage the flex nodes of a cluster."),
+    "pool": ("pool_commands", "Manage pools: one description for many nodes."),
+    "rollout": ("rollout_commands", "Roll out revisions of pools in waves."),
+    "keys": ("key_commands", "Manage encryption keys. To rotate: add, restart, rotate, prune."),
+    "records": ("record_commands", "Review records that others changed in the database."),
+    "notifications": ("notification_commands", "List and test webhooks for node events."),
+}
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -38,6 +37,25 @@ class ErrorHandlingGroup(TyperGroup):
             failure = _not_permitted(error)
         output.print_error(failure)
         raise typer.Exit(failure.exit_code) from failure
+
+
+class LazyGroup(TyperGroup):
+    """A group of commands whose module is imported when one of its commands, or their list, is needed."""
+
+    def __init__(self, *, name: str, **options: Any) -> None:
+        self._loaded: dict[str, Any] = {}
+        super().__init__(name=name, **options)
+
+    @property  # type: ignore[override] # an attribute of the base class, set by its constructor
+    def commands(self) -> dict[str, Any]:
+        if not self._loaded:
+            module = import_module(f"{__name__}.{GROUPS[str(self.name)][0]}")
+            self._loaded = dict(typer.main.get_group(module.app).commands)
+        return self._loaded
+
+    @commands.setter
+    def commands(self, commands: dict[str, Any]) -> None:
+        pass
 
 
 def _not_permitted(error: PermissionError) -> FlexError:
@@ -68,16 +86,17 @@ def root(version: VersionOption = False) -> None:
     """Resource provider of flex nodes: configuration, join tokens, and status of nodes."""
 
 
-serve_commands.attach(app)
-app.add_typer(cluster_commands.app, name="cluster")
-app.add_typer(node_commands.app, name="node")
-app.add_typer(pool_commands.app, name="pool")
-app.add_typer(rollout_commands.app, name="rollout")
-audit_commands.attach(app)
-data_commands.attach(app)
-app.add_typer(key_commands.app, name="keys")
-app.add_typer(record_commands.app, name="records")
-app.add_typer(notification_commands.app, name="notifications")
+for command in (
+    serve_commands.init,
+    serve_commands.serve,
+    audit_commands.audit,
+    data_commands.backup,
+    data_commands.restore,
+    data_commands.migrate,
+):
+    app.command()(command)
+for group, (_, description) in GROUPS.items():
+    app.add_typer(typer.Typer(cls=LazyGroup, help=description, no_args_is_help=True), name=group)
 
 
 @app.command()
@@ -92,6 +111,8 @@ def show_versions(json: Annotated[bool, typer.Option("--json", help="Print JSON.
 
     Other versions are allowed, with a warning. A node cannot be newer than its cluster.
     """
+    from aks_flex_rp.resource import versions
+
     rows = versions.tested_table()
     text = output.format_table([tuple(row.values()) for row in rows], [name.upper() for name in rows[0]])
     also = ", ".join(f"{versions.TITLES[name]} {', '.join(older)}" for name, older in versions.ALSO_TESTED.items())
@@ -112,6 +133,8 @@ def explain(
 
     Without a name, lists all names.
     """
+    from aks_flex_node import error_catalog
+
     text, document = error_catalog.explain(name, "aks_flex_rp", "aks_flex_node")
     output.print_result(output.with_command_name(text), document, json)
 

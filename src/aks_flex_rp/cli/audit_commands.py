@@ -18,10 +18,6 @@ DEFAULT_LIMIT = 100
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def attach(app: typer.Typer) -> None:
-    app.command()(audit)
-
-
 @with_service
 def audit(
     service: ServiceOptions,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.model import Cluster
 
-app = typer.Typer(help="Manage the clusters of the service.", no_args_is_help=True)
+app = typer.Typer()
 Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID or unique name of the cluster.")]
 OnlyOne = Annotated[
     str,

@@ -5,7 +5,6 @@ The connection comes from options, the environment, or the service on this host.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import sys
@@ -17,16 +16,15 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.errors import CommandUsageError, ConfigError
-from aks_flex_rp import instance_lock, private_files, settings
-from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
-from aks_flex_rp.settings import ServiceSettings
+from aks_flex_rp import DEFAULT_CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.api_client import ServiceClient, ServiceConnection
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.model import Cluster
     from aks_flex_rp.store.protocol import Store
 
@@ -38,7 +36,7 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         readable=False,
-        help=f"Configuration file of the service. Default: {settings.DEFAULT_CONFIG_FILE}.",
+        help=f"Configuration file of the service. Default: {DEFAULT_CONFIG_FILE}.",
     ),
 ]
 StateOption = Annotated[
@@ -53,6 +51,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def load_settings(config: Path | None, state: Path | None, **flags: object) -> ServiceSettings:
     """Loads the settings. Options override the environment, the environment overrides the file."""
+    from aks_flex_rp import settings
+
     overrides = {**flags, "stateDir": str(state) if state else None}
     return settings.load(
         config, os.environ, **{name: value for name, value in overrides.items() if value is not None}
@@ -95,6 +95,8 @@ async def known_clusters(store: Store) -> tuple[Cluster, ...]:
 
 
 def cluster_name(cluster: Cluster) -> str:
+    from aks_flex_rp.arm.ids import parse_cluster_id
+
     known = parse_cluster_id(cluster.id)
     return known.name if known else cluster.id
 
@@ -207,6 +209,7 @@ class ServiceOptions:
 
     def connection(self) -> ServiceConnection:
         """Resolves URL, credential and CA from options, environment, and the service on this host."""
+        from aks_flex_rp import instance_lock
         from aks_flex_rp.api_client import ServiceConnection
 
         url = self.url or os.environ.get(URL_VARIABLE)
@@ -226,6 +229,11 @@ class ServiceOptions:
 
     def cluster(self, text: str) -> ClusterId:
         """Returns the cluster of an ID, or of a name that the service on this host knows."""
+        import asyncio
+
+        from aks_flex_rp import instance_lock
+        from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+
         known = parse_cluster_id(text)
         if known:
             return known
@@ -274,12 +282,16 @@ def _needed(file: str | None) -> str:
 
 def read_secret(file: str) -> str:
     """Reads a secret from standard input, or from a file that only its owner can read."""
+    from aks_flex_rp import private_files
+
     content = sys.stdin.buffer.read() if file == "-" else private_files.read(Path(file))
     return content.decode(errors="replace").strip()
 
 
 def _token(file: str, url: str) -> str:
     """Reads a token for the service at this URL. Refuses one that another service may accept, such as Azure."""
+    from aks_flex_node.api.audiences import may_send_token, token_audiences
+
     token = read_secret(file)
     for audience in token_audiences(token):
         if not may_send_token(audience, url):
@@ -304,6 +316,7 @@ def _readable(file: Path | None) -> Path | None:
 
 
 def _own_key(settings: ServiceSettings) -> str:
+    from aks_flex_rp import private_files
     from aks_flex_rp.auth.admin_key import WORLD_ACCESS
 
     if not settings.admin_key_file.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_rp import instance_lock
 from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption, YesOption
 
@@ -22,12 +20,6 @@ NOT IN THIS BACKUP: the encryption keys ({keys}), the admin key and the CA.
 Without the keys, no secret in it can be decrypted: cluster connections and node credentials are lost.
 Without the CA, machines with an existing configuration URL no longer trust the service.
 Back them up separately, or run the backup with --with-keys and protect it like a password."""
-
-
-def attach(app: typer.Typer) -> None:
-    app.command()(backup)
-    app.command()(restore)
-    app.command()(migrate)
 
 
 def backup(
@@ -105,6 +97,8 @@ def migrate(
 
     `serve` also migrates the schema when it starts.
     """
+    import asyncio
+
     settings = command_context.load_settings(config, state)
     before, newest = asyncio.run(_versions(settings))
     if check:
@@ -122,7 +116,9 @@ def migrate(
 
 
 def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
-    from aks_flex_rp import raw_database
+    import asyncio
+
+    from aks_flex_rp import instance_lock, raw_database
     from aks_flex_rp.service import open_sealer
     from aks_flex_rp.store import sqlite
 

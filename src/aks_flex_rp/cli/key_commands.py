@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.key_rotation import RotationResult
     from aks_flex_rp.settings import ServiceSettings
 
-app = typer.Typer(
-    help="Manage encryption keys. To rotate: add, restart, rotate, prune.",
-    no_args_is_help=True,
-)
+app = typer.Typer()
 
 
 @app.command()

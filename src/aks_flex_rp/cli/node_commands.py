@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient
     from aks_flex_rp.arm.ids import ClusterId
 
-app = typer.Typer(help="Manage the flex nodes of a cluster.", no_args_is_help=True)
+app = typer.Typer()
 Ready = Literal["True", "False", "Unknown"]
 ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Move the node: allow another machine than the current one to join.")

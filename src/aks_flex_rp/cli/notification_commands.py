@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.outbox import PendingMessages
 
-app = typer.Typer(help="List and test webhooks for node events.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command("list")

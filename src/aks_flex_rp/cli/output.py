@@ -15,7 +15,6 @@ import typer
 from aks_flex_node.api.node_summary import attention, conditions_of, format_machine, printable, unhealthy_conditions
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
-from aks_flex_rp.resource.view import format_taint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,6 +154,8 @@ def format_age(moment: str | None, now: float) -> str:
 
 def format_node(resource: Document, now: float | None = None) -> str:
     """Formats the status and configuration of one node."""
+    from aks_flex_rp.resource.view import format_taint
+
     properties = resource["properties"]
     effective = properties.get("effective", properties)
     status, settings = properties.get("status", {}), effective.get("nodeConfig", {})

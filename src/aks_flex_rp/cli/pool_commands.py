@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-app = typer.Typer(help="Manage pools: one description for many nodes.", no_args_is_help=True)
+app = typer.Typer()
 app.add_typer(enrolment_commands.app, name="enrolment")
 PoolOption = Annotated[str, typer.Option("--name", "-n", metavar="POOL", help="Name of the pool.")]
 RevisionOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision of the template.")]

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.record_review import ReviewedRecord
     from aks_flex_rp.settings import ServiceSettings
 
-app = typer.Typer(
-    help="Review records that others changed in the database.",
-    no_args_is_help=True,
-)
+app = typer.Typer()
 
 
 @app.command("list")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-app = typer.Typer(help="Roll out revisions of pools in waves.", no_args_is_help=True)
+app = typer.Typer()
 
 
 def checked_name(name: str) -> str:

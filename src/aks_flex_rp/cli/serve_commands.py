@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from aks_flex_node.errors import BusyError
-from aks_flex_rp import instance_lock
 from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
 
@@ -20,15 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_rp.instance_lock import InstanceLock
     from aks_flex_rp.service import Service
     from aks_flex_rp.settings import ServiceSettings
 
 LogFormat = Literal["json", "text"]
-
-
-def attach(app: typer.Typer) -> None:
-    app.command()(init)
-    app.command()(serve)
 
 
 def init(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
@@ -36,6 +30,8 @@ def init(config: ConfigOption = None, state: StateOption = None, json: JsonOptio
 
     Existing files are kept. `serve` also creates missing files.
     """
+    import asyncio
+
     settings = command_context.load_settings(config, state)
     files = _files(settings)
     existing = {name for name, (file, _) in files.items() if file.exists()}
@@ -96,8 +92,8 @@ def _end(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(settings: ServiceSettings, lock: instance_lock.InstanceLock | None, log_format: LogFormat) -> None:
-    from aks_flex_rp import server
+def _serve(settings: ServiceSettings, lock: InstanceLock | None, log_format: LogFormat) -> None:
+    from aks_flex_rp import instance_lock, server
 
     def ready(service: Service, port: int) -> None:
         if lock:
@@ -117,9 +113,11 @@ def key_ids(settings: ServiceSettings) -> list[str]:
 
 
 @contextmanager
-def _locked(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | None]:
+def _locked(settings: ServiceSettings) -> Iterator[InstanceLock | None]:
     """Locks the state directory. SQLite allows one process. Replicas with PostgreSQL can share a directory: only the
     first one holds the lock."""
+    from aks_flex_rp import instance_lock
+
     try:
         with instance_lock.exclusive(settings.state_dir) as lock:
             yield lock

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,11 +13,8 @@ import yaml
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.processes import run
 from aks_flex_lab.tools.toolbox import Toolbox
-from aks_flex_rp.settings import DEFAULT_CONFIG_FILE
+from aks_flex_rp import DEFAULT_CONFIG_FILE
 from release.checkout import HOME
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MANIFESTS = HOME / "packaging" / "kubernetes"
 
@@ -98,9 +96,10 @@ def test_example_names_a_version_of_the_image(overlay: Path) -> None:
 def test_configuration_is_where_the_service_reads_it(overlay: Path) -> None:
     objects = built(overlay)
 
-    mounted = volume(pod(objects), str(DEFAULT_CONFIG_FILE.parent))
+    file = Path(DEFAULT_CONFIG_FILE)
+    mounted = volume(pod(objects), str(file.parent))
     assert mounted["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]
-    assert objects["ConfigMap"]["data"] == {DEFAULT_CONFIG_FILE.name: (overlay / "config.yaml").read_text()}
+    assert objects["ConfigMap"]["data"] == {file.name: (overlay / "config.yaml").read_text()}
 
 
 def test_uncommented_database_ca_is_mounted(overlay: Path) -> None:
