@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +12,9 @@ from aks_flex_rp.auth.admin_key import ADMIN_CALLER
 from aks_flex_rp.auth.auth_settings import Role, RoleGrant
 from aks_flex_rp.auth.roles import Operation, Roles
 from aks_flex_rp.callers import Caller, CallerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 OTHER_SUBSCRIPTION = "11111111-0000-4000-8000-00000000000b"
@@ -80,60 +83,67 @@ SCOPES = {
 }
 
 
-def expected(row: str, operation: Operation) -> bool:
-    return row.split()[COLUMNS.index(operation)] == "yes"
+def expected(row: str) -> dict[Operation, bool]:
+    return {operation: cell == "yes" for operation, cell in zip(COLUMNS, row.split(), strict=True)}
 
 
-def allowed(roles: Roles, operation: Operation, caller: Caller = CALLER, node_identity: str = "") -> bool:
-    """Returns whether an operation is allowed; checks that both methods agree when no request is needed."""
-    now = roles.allows_now(caller, operation, CLUSTER, node_identity)
-    assert now is asyncio.run(roles.allows(caller, operation, CLUSTER, node_identity))
-    return bool(now)
+NOTHING = dict.fromkeys(COLUMNS, False)
+
+
+def wrong_cells(
+    case: str, roles: Roles, table: dict[Operation, bool], caller: Caller = CALLER, node_identity: str = ""
+) -> Iterable[str]:
+    """Yields the operations that are not allowed or denied as in the table, by either method."""
+    for operation, is_allowed in table.items():
+        now = roles.allows_now(caller, operation, CLUSTER, node_identity)
+        later = asyncio.run(roles.allows(caller, operation, CLUSTER, node_identity))
+        if now is not is_allowed or later is not is_allowed:
+            yield f"{case}: {operation.name} is {now} now and {later} with a request, not {is_allowed}"
+
+
+def check(wrong: Iterable[str]) -> None:
+    assert not (lines := list(wrong)), "\n".join(lines)
+
+
+def owner(principal: str, tenant: str | None = TENANT) -> Roles:
+    return Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=tenant)])
 
 
 def test_role_table_covers_every_operation() -> None:
     assert set(COLUMNS) == set(Operation)
-    assert all(len(row.split()) == len(COLUMNS) for row in (*TABLE.values(), OWN_NODE))
 
 
-@pytest.mark.parametrize(("role", "operation", "scope"), [*product(TABLE, COLUMNS, SCOPES)])
-def test_role_allows_its_operations_only_within_its_scope(
-    role: Role | None, operation: Operation, scope: str
-) -> None:
-    grants = [RoleGrant(role=role, scope=scope, principal=ME, tenant_id=TENANT)] if role else []
-    assert allowed(Roles(grants), operation) is (SCOPES[scope] and expected(TABLE[role], operation))
+@pytest.mark.parametrize("role", TABLE)
+def test_role_allows_its_operations_only_within_its_scope(role: Role | None) -> None:
+    for scope, includes_cluster in SCOPES.items():
+        grants = [RoleGrant(role=role, scope=scope, principal=ME, tenant_id=TENANT)] if role else []
+        table = expected(TABLE[role]) if includes_cluster else NOTHING
+        check(wrong_cells(f"{role} of {scope}", Roles(grants), table))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
-@pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
-def test_role_grant_matches_object_id_application_id_or_group(principal: str, operation: Operation) -> None:
-    roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=TENANT)])
-    assert allowed(roles, operation) is (principal != SOMEBODY and expected(TABLE[Role.OWNER], operation))
+def test_role_grant_matches_object_id_application_id_or_group() -> None:
+    for principal in (ME, ME.upper(), MY_APPLICATION, MY_GROUP):
+        check(wrong_cells(principal, owner(principal), expected(TABLE[Role.OWNER])))
+    check(wrong_cells("another principal", owner(SOMEBODY), NOTHING))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
 @pytest.mark.parametrize("tenant", ["99999999-0000-4000-8000-00000000000a", None])
-def test_grant_of_another_tenant_gives_nothing(tenant: str | None, operation: Operation) -> None:
+def test_grant_of_another_tenant_gives_nothing(tenant: str | None) -> None:
     """An application has the same ID in every tenant: its owner in one tenant uses the grant of another."""
     for principal in (ME, MY_APPLICATION, MY_GROUP):
-        roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=tenant)])
-        assert not allowed(roles, operation)
+        check(wrong_cells(principal, owner(principal, tenant), NOTHING))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
-def test_admin_key_allows_every_operation_of_an_owner(operation: Operation) -> None:
-    assert allowed(Roles([]), operation, ADMIN_CALLER) is expected(TABLE[Role.OWNER], operation)
+def test_admin_key_allows_every_operation_of_an_owner() -> None:
+    check(wrong_cells("admin key", Roles([]), expected(TABLE[Role.OWNER]), ADMIN_CALLER))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
-def test_node_key_allows_nothing_by_roles(operation: Operation) -> None:
+def test_node_key_allows_nothing_by_roles() -> None:
     """The authorizer decides as which node a key may act. No grant counts for a key, whatever its IDs are."""
     key = Caller(ME, "node edge-1", CallerKind.NODE_KEY, TENANT, OWN, OWN, node=(CLUSTER.key, "edge-1"))
-    grants = [RoleGrant(role=Role.OWNER, scope="/", principal=ME, tenant_id=TENANT)]
-    assert not allowed(Roles(grants), operation, key, ME)
+    check(wrong_cells("node key", owner(ME), NOTHING, key, ME))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
 @pytest.mark.parametrize(
     ("identity", "own"),
     [
@@ -147,20 +157,18 @@ def test_node_key_allows_nothing_by_roles(operation: Operation) -> None:
         (f"@{TENANT}", False),
     ],
 )
-def test_node_identity_allows_node_operations_only_on_its_own_node(
-    identity: str, own: bool, operation: Operation
-) -> None:
-    assert allowed(Roles([]), operation, node_identity=identity) is (own and expected(OWN_NODE, operation))
+def test_node_identity_allows_node_operations_only_on_its_own_node(identity: str, own: bool) -> None:
+    table = expected(OWN_NODE) if own else NOTHING
+    check(wrong_cells(identity, Roles([]), table, node_identity=identity))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
-def test_permissions_of_role_and_node_identity_are_combined(operation: Operation) -> None:
+def test_permissions_of_role_and_node_identity_are_combined() -> None:
     """A node whose identity is also a reader has the permissions of both."""
     roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME, tenant_id=TENANT)])
-    both = expected(TABLE[Role.READER], operation) or expected(OWN_NODE, operation)
-    assert allowed(roles, operation, node_identity=ME) is both
+    reader, node = expected(TABLE[Role.READER]), expected(OWN_NODE)
+    both = {operation: reader[operation] or node[operation] for operation in COLUMNS}
+    check(wrong_cells("a reader's node", roles, both, node_identity=ME))
 
 
-@pytest.mark.parametrize("operation", COLUMNS)
-def test_caller_without_ids_is_denied_every_operation(operation: Operation) -> None:
-    assert not allowed(Roles([]), operation, Caller("x", "x", CallerKind.USER), node_identity="")
+def test_caller_without_ids_is_denied_every_operation() -> None:
+    check(wrong_cells("no IDs", Roles([]), NOTHING, Caller("x", "x", CallerKind.USER)))
