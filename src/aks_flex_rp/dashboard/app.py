@@ -21,21 +21,19 @@ from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.create_page import CreatePage
 from aks_flex_rp.dashboard.edit_page import EditPage
 from aks_flex_rp.dashboard.enrolment_pages import EnrolmentPages
-from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
-from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, RevokeKeyPage, TokenPage
+from aks_flex_rp.dashboard.node_actions import NodeActions
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
 from aks_flex_rp.dashboard.pool_form_page import PoolFormPage
 from aks_flex_rp.dashboard.pool_pages import PoolPages
-from aks_flex_rp.dashboard.rollout_form_page import RolloutFormPage
 from aks_flex_rp.dashboard.rollout_pages import RolloutPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
-from aks_flex_rp.dashboard.sign_in import EntraSignIn, SignInPage
+from aks_flex_rp.dashboard.sign_in import EntraSignIn, FailedSignIns, SignInPage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,32 +62,17 @@ class Dashboard:
 
     pages: PageRenderer
     sessions: SessionManager
+    scopes: DashboardScopes
     sign_in_page: SignInPage
-    fleet: FleetPage
-    nodes: NodeDetailPage
-    edit_page: EditPage
-    token_page: TokenPage
-    delete_page: DeletePage
-    revoke_key_page: RevokeKeyPage
-    resume_action: ResumeAction
-    create_page: CreatePage
-    join_page: JoinPage
-    pool_pages: PoolPages
-    pool_form_page: PoolFormPage
-    enrolment_pages: EnrolmentPages
-    rollout_pages: RolloutPages
-    rollout_form_page: RolloutFormPage
-    audit_page: AuditPage
-    help_page: HelpPage
+    arm: ArmRoutes
+    url_cookie: ConfigUrlCookie
 
     def routes(self) -> list[Route]:
-        sign_in, enrolments, pools, pool_form = (
-            self.sign_in_page,
-            self.enrolment_pages,
-            self.pool_pages,
-            self.pool_form_page,
-        )
-        rollouts, rollout_form = self.rollout_pages, self.rollout_form_page
+        shared = (self.pages, self.scopes, self.arm)
+        sign_in, actions = self.sign_in_page, NodeActions(*shared, self.url_cookie)
+        edit_page, create_page = EditPage(*shared), CreatePage(*shared, self.url_cookie)
+        pools, pool_form = PoolPages(*shared), PoolFormPage(*shared)
+        enrolments, rollouts, audit = EnrolmentPages(*shared), RolloutPages(*shared), AuditPage(*shared)
         return [
             *self._open("/ui/sign-in", sign_in.ask),
             *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
@@ -97,15 +80,15 @@ class Dashboard:
             *self._open("/ui/sign-in/entra/done", sign_in.end_entra),
             *self._open("/ui/assets/{mark}/{name}", self._asset),
             *self._closed("/ui/sign-out", post=sign_in.sign_out),
-            *self._closed("/", self.fleet.show),
-            *self._closed(NODE_PATH, self.nodes.show),
-            *self._closed(f"{NODE_PATH}/edit", self.edit_page.ask, self.edit_page.save),
-            *self._closed(f"{NODE_PATH}/token", self.token_page.ask, self.token_page.renew),
-            *self._closed(f"{NODE_PATH}/delete", self.delete_page.ask, self.delete_page.remove),
-            *self._closed(f"{NODE_PATH}/revoke-key", self.revoke_key_page.ask, self.revoke_key_page.revoke),
-            *self._closed(f"{NODE_PATH}/resume", post=self.resume_action.resume),
-            *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
-            *self._closed("/ui/create", self.create_page.show, self.create_page.take),
+            *self._closed("/", FleetPage(*shared, FleetCounter(self.arm.commands.context.store)).show),
+            *self._closed(NODE_PATH, NodeDetailPage(*shared).show),
+            *self._closed(f"{NODE_PATH}/edit", edit_page.ask, edit_page.save),
+            *self._closed(f"{NODE_PATH}/token", actions.ask_token, actions.renew_token),
+            *self._closed(f"{NODE_PATH}/delete", actions.ask_delete, actions.delete),
+            *self._closed(f"{NODE_PATH}/revoke-key", actions.ask_revoke_key, actions.revoke_key),
+            *self._closed(f"{NODE_PATH}/resume", post=actions.resume),
+            *self._closed(f"{NODE_PATH}/joining", JoinPage(*shared, self.url_cookie).show),
+            *self._closed("/ui/create", create_page.show, create_page.take),
             *self._closed("/ui/pools", pools.show_all),
             *self._closed("/ui/pools/new", pool_form.ask_new, pool_form.create),
             *self._closed(POOL_PATH, pools.show),
@@ -116,15 +99,15 @@ class Dashboard:
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}", enrolments.show),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/revoke", post=enrolments.revoke),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/decide", post=enrolments.decide),
-            *self._closed(f"{POOL_PATH}/start-rollout", rollout_form.ask, rollout_form.start),
+            *self._closed(f"{POOL_PATH}/start-rollout", rollouts.ask_start, rollouts.start),
             *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}", rollouts.show),
             *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}/{{action}}", rollouts.ask, rollouts.act),
             *self._closed(f"{POOL_PATH}/allow-revision/{{revision}}", rollouts.ask_allow, rollouts.allow),
             *self._closed(f"{NODE_PATH}/release", enrolments.ask_release, enrolments.release),
-            *self._closed("/ui/audit", self.audit_page.show),
-            *self._closed("/ui/audit.csv", self.audit_page.export_csv),
-            *self._closed("/ui/audit.json", self.audit_page.export_json),
-            *self._closed("/ui/help/{name}", self.help_page.show),
+            *self._closed("/ui/audit", audit.show),
+            *self._closed("/ui/audit.csv", audit.export_csv),
+            *self._closed("/ui/audit.json", audit.export_json),
+            *self._closed("/ui/help/{name}", HelpPage(self.pages).show),
             *self._open("/ui/{rest:path}", self._not_found),
         ]
 
@@ -151,7 +134,7 @@ class Dashboard:
         return answer
 
     async def _page_request(self, incoming: Incoming, session: SignedInUser) -> PageRequest:
-        may_create = bool(await self.fleet.scopes.clusters(session.caller, Operation.WRITE))
+        may_create = bool(await self.scopes.clusters(session.caller, Operation.WRITE))
         return PageRequest(incoming, http_messages.new_request_id(), session, may_create)
 
     def _sign_in_first(self, incoming: Incoming) -> Response:
@@ -218,51 +201,14 @@ class Dashboard:
 
 def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sealer: Sealer) -> Dashboard:
     """Builds the dashboard from the service settings and the routes of the API."""
-    dashboard_settings, authorizer = settings.dashboard, arm.authorizer
-    entra = _entra(settings, sealer)
+    store, entra = arm.commands.context.store, None
+    if settings.dashboard.entra:
+        ca_file = str(settings.azure.ca_file) if settings.azure.ca_file else None
+        entra = EntraSignIn(settings.dashboard.entra, settings.azure.authority, ca_file, settings.origin, sealer)
     pages = PageRenderer([entra.authority] if entra else ())
     confirm = entra.confirm if entra else None
-    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint, sealer, confirm)
-    scopes = DashboardScopes(authorizer)
-    url_cookie = ConfigUrlCookie(sealer)
-    by_key = key if dashboard_settings.admin_key else None
-    store = authorizer.context.store
-    sign_in_page = SignInPage(
-        pages,
-        sessions,
-        store,
-        authorizer.limits,
-        by_key,
-        str(settings.admin_key_file),
-        entra,
-        FailedSignIns(store),
-    )
-    return Dashboard(
-        pages,
-        sessions,
-        sign_in_page,
-        FleetPage(pages, scopes, FleetCounter(store)),
-        NodeDetailPage(pages, scopes, arm.queries),
-        EditPage(pages, scopes, arm.queries, arm.commands),
-        TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, url_cookie),
-        DeletePage(pages, scopes, arm.queries, arm.commands),
-        RevokeKeyPage(pages, scopes, arm.queries, arm.keys),
-        ResumeAction(scopes, arm.queries, arm.commands),
-        CreatePage(pages, scopes, arm, url_cookie),
-        JoinPage(pages, scopes, arm.queries, url_cookie),
-        PoolPages(pages, scopes, arm.commands),
-        PoolFormPage(pages, scopes, arm.commands),
-        EnrolmentPages(pages, scopes, arm.enrolments),
-        RolloutPages(pages, scopes, arm.rollouts),
-        RolloutFormPage(pages, scopes, arm.rollouts),
-        AuditPage(pages, scopes),
-        HelpPage(pages),
-    )
-
-
-def _entra(settings: ServiceSettings, sealer: Sealer) -> EntraSignIn | None:
-    entra_settings = settings.dashboard.entra
-    if entra_settings is None:
-        return None
-    ca_file = str(settings.azure.ca_file) if settings.azure.ca_file else None
-    return EntraSignIn(entra_settings, settings.azure.authority, ca_file, settings.origin, sealer)
+    sessions = SessionManager(store, settings.dashboard, lambda: key.fingerprint, sealer, confirm)
+    by_key = key if settings.dashboard.admin_key else None
+    limits, key_file = arm.authorizer.limits, str(settings.admin_key_file)
+    sign_in_page = SignInPage(pages, sessions, store, limits, by_key, key_file, entra, FailedSignIns(store))
+    return Dashboard(pages, sessions, DashboardScopes(arm.authorizer), sign_in_page, arm, ConfigUrlCookie(sealer))

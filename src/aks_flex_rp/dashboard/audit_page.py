@@ -20,6 +20,7 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.dashboard import audit_query, node_history
 from aks_flex_rp.dashboard.audit_query import AuditScope, parse_query, parse_scope
+from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from aks_flex_rp.dashboard.audit_query import AuditQuery
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
+    from aks_flex_rp.dashboard.scopes import ShownCluster
     from aks_flex_rp.store.model import AuditEvent
 
     File = Callable[[AsyncIterator[list[AuditEvent]]], AsyncIterator[bytes]]
@@ -128,26 +128,22 @@ class AuditRow:
         return json.dumps(self.event.detail, indent=2, ensure_ascii=False) if self.event.detail else ""
 
 
-@dataclass(frozen=True)
-class AuditPage:
+class AuditPage(DashboardPage):
     """Serves the audit page and its exports."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-
-    async def show(self, page_request: PageRequest) -> Response:
-        if not _everything(page_request) and not await self.scopes.clusters(page_request.caller, Operation.AUDIT):
-            return self.pages.show("audit_nowhere", page_request)
-        clusters, where, selection = await self._authorize(page_request)
-        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, selection, SIZE, MAX_SEARCHED)
-        filters = {name: page_request.query[name] for name in FILTERS if page_request.query.get(name)}
+    async def show(self, visit: PageRequest) -> Response:
+        if not _everything(visit) and not await self.scopes.clusters(visit.caller, Operation.AUDIT):
+            return self.pages.show("audit_nowhere", visit)
+        clusters, where, selection = await self._authorize(visit)
+        found = await audit_query.audit_slice(self.store, selection, SIZE, MAX_SEARCHED)
+        filters = {name: visit.query[name] for name in FILTERS if visit.query.get(name)}
         return self.pages.show(
             "audit",
-            page_request,
+            visit,
             clusters=clusters,
-            everything=_everything(page_request),
+            everything=_everything(visit),
             where=where,
-            query={name: page_request.query.get(name, "") for name in FILTERS},
+            query={name: visit.query.get(name, "") for name in FILTERS},
             filtered=bool(set(filters) - {"cluster"}),
             rows=[audit_row(event, clusters) for event in found.events],
             older=_link("/ui/audit", {**filters, "before": found.next}) if found.next else "",
@@ -160,39 +156,39 @@ class AuditPage:
             max_searched=MAX_SEARCHED,
         )
 
-    async def export_csv(self, page_request: PageRequest) -> Response:
-        return await self._export(page_request, as_csv, "csv", "text/csv; charset=utf-8")
+    async def export_csv(self, visit: PageRequest) -> Response:
+        return await self._export(visit, as_csv, "csv", "text/csv; charset=utf-8")
 
-    async def export_json(self, page_request: PageRequest) -> Response:
-        return await self._export(page_request, as_json, "json", "application/json; charset=utf-8")
+    async def export_json(self, visit: PageRequest) -> Response:
+        return await self._export(visit, as_json, "json", "application/json; charset=utf-8")
 
-    async def _export(self, page_request: PageRequest, file: File, suffix: str, kind: str) -> Response:
+    async def _export(self, visit: PageRequest, file: File, suffix: str, kind: str) -> Response:
         """Streams the export, so that at most one batch is in memory."""
-        _, _, selection = await self._authorize(page_request)
-        now = format_utc(self.scopes.authorizer.context.now()).replace(":", "")
+        _, _, selection = await self._authorize(visit)
+        now = format_utc(self.context.now()).replace(":", "")
         headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
         return StreamingResponse(file(self._fitting(selection)), 200, headers, media_type=kind)
 
     async def _fitting(self, query: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
-        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, query, MAX_EXPORTED):
+        async for batch in audit_query.search_batches(self.store, query, MAX_EXPORTED):
             yield [each for each in batch if query.fits(each)]
 
-    async def _authorize(self, page_request: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
+    async def _authorize(self, visit: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
         """Authorizes the query as the API does: the admin key reads everything, others one permitted cluster."""
         authorizer = self.scopes.authorizer
-        if wait := authorizer.retry_after(page_request.caller, None, "read"):
+        if wait := authorizer.retry_after(visit.caller, None, "read"):
             raise errors.too_many_requests(wait)
-        clusters = await self.scopes.clusters(page_request.caller, Operation.AUDIT)
-        where = parse_scope(page_request.query)
-        if where.cluster is None and not _everything(page_request):
+        clusters = await self.scopes.clusters(visit.caller, Operation.AUDIT)
+        where = parse_scope(visit.query)
+        if where.cluster is None and not _everything(visit):
             if where.other or not clusters:
-                raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.other or "/")
+                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.other or "/")
             where = AuditScope(clusters[0].id, where.node)
         if where.cluster:
             known = await authorizer.context.clusters.find(where.cluster.key) is not None
-            if not await authorizer.roles.allows(page_request.caller, Operation.AUDIT, where.cluster, ask=known):
-                raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.resource)
-        return clusters, where, parse_query(page_request.query, where)
+            if not await authorizer.roles.allows(visit.caller, Operation.AUDIT, where.cluster, ask=known):
+                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.resource)
+        return clusters, where, parse_query(visit.query, where)
 
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
@@ -216,8 +212,8 @@ def _page_of_pool(path: str) -> str:
     return path if re.fullmatch(r"rollouts/[a-z0-9-]+", below) else pool
 
 
-def _everything(page_request: PageRequest) -> bool:
-    return page_request.caller.kind is CallerKind.KEY
+def _everything(visit: PageRequest) -> bool:
+    return visit.caller.kind is CallerKind.KEY
 
 
 def _link(path: str, query: Mapping[str, Any]) -> str:

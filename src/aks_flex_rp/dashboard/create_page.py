@@ -11,7 +11,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import node_draft, page_request
+from aks_flex_rp.dashboard import node_draft
 from aks_flex_rp.dashboard.node_draft import (
     DEFAULTS,
     REVIEW,
@@ -22,6 +22,8 @@ from aks_flex_rp.dashboard.node_draft import (
     locate_draft_errors,
     parse_draft,
 )
+from aks_flex_rp.dashboard.page import DashboardPage
+from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import validation as bodies
@@ -33,11 +35,9 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.dashboard.join_page import ConfigUrlCookie
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
+    from aks_flex_rp.dashboard.scopes import ShownCluster
     from aks_flex_rp.nodes.commands import WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.resource.validation import PoolTemplate
@@ -61,55 +61,52 @@ class WizardForm:
 
 
 @dataclass(frozen=True)
-class CreatePage:
+class CreatePage(DashboardPage):
     """Serves the wizard that creates a node."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-    arm: ArmRoutes
     url_cookie: ConfigUrlCookie
 
-    async def show(self, page_request: PageRequest) -> Response:
-        clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
-        cluster_key = page_request.query.get("cluster", "").lower()
+    async def show(self, visit: PageRequest) -> Response:
+        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
+        cluster_key = visit.query.get("cluster", "").lower()
         chosen = cluster_key or (clusters[0].id.key if len(clusters) == 1 else "")
-        begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": page_request.query.get("name", "")[:63]})
-        return await self._page(page_request, clusters, WizardForm(begun))
+        begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": visit.query.get("name", "")[:63]})
+        return await self._page(visit, clusters, WizardForm(begun))
 
-    async def take(self, page_request: PageRequest) -> Response:
+    async def take(self, visit: PageRequest) -> Response:
         """Handles a posted step: navigates, validates or creates the node."""
-        clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
+        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
         found, step, to = (
-            parse_draft(page_request.form),
-            _step(page_request.form.get("step", "")),
-            page_request.form.get("to", ""),
+            parse_draft(visit.form),
+            _step(visit.form.get("step", "")),
+            visit.form.get("to", ""),
         )
-        await self._check_cluster_access(page_request, clusters, found)
+        await self._check_cluster_access(visit, clusters, found)
         if to == "create" and step == REVIEW:
-            return await self._create(page_request, clusters, found)
+            return await self._create(visit, clusters, found)
         if (form := navigate(found, step, to)) is None:
-            form = await self._next_step(page_request, clusters, found, step)
-        return await self._page(page_request, clusters, form)
+            form = await self._next_step(visit, clusters, found, step)
+        return await self._page(visit, clusters, form)
 
     async def _check_cluster_access(
-        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
+        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> None:
         """Rejects a cluster that the form did not offer, as the API does, and audits the attempt."""
         cluster_id = parse_cluster_id(found["cluster"])
         if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
-            await self.scopes.new_node(page_request, cluster_id, found["name"] or "new")
+            await self.scopes.new_node(visit, cluster_id, found["name"] or "new")
 
     async def _next_step(
-        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
+        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
     ) -> WizardForm:
         """Returns the next step, or the first step with an error, which may be an earlier one."""
-        errors = await self._validate(page_request, clusters, found)
+        errors = await self._validate(visit, clusters, found)
         return first_invalid_step(found, [each for each in errors if each.step <= step]) or WizardForm(
             found, min(step + 1, REVIEW)
         )
 
     async def _validate(
-        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
+        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> list[DraftError]:
         """Validates all fields but the secret, which is entered in the last step."""
         errors = form_errors(found, {each.id.key for each in clusters})
@@ -117,7 +114,7 @@ class CreatePage:
             return errors
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
-            _, known, _ = await self.scopes.new_node(page_request, chosen.id, found["name"])
+            _, known, _ = await self.scopes.new_node(visit, chosen.id, found["name"])
         except ArmError as error:
             if error.status != 404:
                 raise
@@ -133,7 +130,7 @@ class CreatePage:
         return [*errors, *judged]
 
     async def _problems(self, found: NodeDraft, cluster: ClusterInfo) -> list[Problem]:
-        templates = PoolTemplates(self.arm.commands.context.store)
+        templates = PoolTemplates(self.store)
         try:
             template = await templates.for_node(cluster, found.body(), None)
         except ArmError as error:
@@ -142,7 +139,7 @@ class CreatePage:
 
     async def _template(self, found: NodeDraft, cluster: ClusterInfo | None) -> str:
         """Returns the template of the chosen pool, as it is shown on the last step."""
-        pool = await self.arm.commands.context.store.pool(cluster.id.key, found["pool"]) if cluster else None
+        pool = await self.store.pool(cluster.id.key, found["pool"]) if cluster else None
         return json.dumps(pool.template, indent=2, ensure_ascii=False) if pool and found["pool"] else ""
 
     async def _exists(self, cluster: ClusterInfo, name: str) -> bool:
@@ -167,28 +164,28 @@ class CreatePage:
         except FlexError as error:
             document = http_messages.arm_error(error, visit.request_id)
             return await self._page(visit, clusters, rejected_form(found, document))
-        answer = page_request.redirect(f"{chosen.node(written.node.name)}/joining")
+        answer = redirect(f"{chosen.node(written.node.name)}/joining")
         if written.url:
             self.url_cookie.give(answer, visit, chosen.id.node(written.node.name), written.url)
         return answer
 
-    async def _write(self, page_request: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
-        where, known, request = await self.scopes.new_node(page_request, chosen.id, found["name"])
+    async def _write(self, visit: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
+        where, known, request = await self.scopes.new_node(visit, chosen.id, found["name"])
         request = replace(
-            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(page_request.caller, where, own=False)
+            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where, own=False)
         )
-        body = found.body(page_request.form.get(SECRET, "").strip())
+        body = found.body(visit.form.get(SECRET, "").strip())
         return await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
 
-    async def _page(self, page_request: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
+    async def _page(self, visit: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
         if not clusters:
-            some = bool(await self.scopes.clusters(page_request.caller))
-            return self.pages.show("create_nowhere", page_request, some=some, what="node")
+            some = bool(await self.scopes.clusters(visit.caller))
+            return self.pages.show("create_nowhere", visit, some=some, what="node")
         chosen = next((each for each in clusters if each.id.key == form.draft["cluster"]), None)
-        known = await self.arm.authorizer.context.clusters.find(chosen.id.key) if chosen else None
+        known = await self.context.clusters.find(chosen.id.key) if chosen else None
         return self.pages.show(
             "create",
-            page_request,
+            visit,
             status=form.status,
             form=form,
             draft=form.draft,

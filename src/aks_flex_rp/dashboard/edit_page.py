@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import document_diff, edit_form, page_request
+from aks_flex_rp.dashboard import document_diff, edit_form
 from aks_flex_rp.dashboard.edit_form import DAYS, PRINCIPAL, FieldError
 from aks_flex_rp.dashboard.node_page import COMPONENTS, components, system
-from aks_flex_rp.dashboard.scopes import ShownCluster
+from aks_flex_rp.dashboard.page import DashboardPage
+from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import validation, versions
 
@@ -20,13 +21,8 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page import VisitedNode
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes
-    from aks_flex_rp.nodes.commands import NodeCommands
-    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
-    from aks_flex_rp.nodes.queries import NodeQueries
-    from aks_flex_rp.store.model import Node
 
 Document = dict[str, Any]
 
@@ -67,96 +63,63 @@ class MergedProperties:
     conflicts: tuple[OtherChange, ...]
 
 
-@dataclass(frozen=True)
-class EditPage:
+class EditPage(DashboardPage):
     """Serves and saves the edit form of a node."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-    queries: NodeQueries
-    commands: NodeCommands
-
-    async def ask(self, page_request: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(page_request, Operation.WRITE)
-        node, _ = await self.queries.get(known, where.node)
-        return self._form(page_request, known, node, EditSheet(edit_form.form_fields(node.properties)))
+    async def ask(self, visit: PageRequest) -> Response:
+        found = await self.node(visit, Operation.WRITE)
+        return self._form(visit, found, EditSheet(edit_form.form_fields(found.node.properties)))
 
     async def save(self, visit: PageRequest) -> Response:
-        where, known, request = await self.scopes.node(visit, Operation.WRITE)
-        node, _ = await self.queries.get(known, where.node)
-        form, downgrade = visit.form, visit.form.get("downgrade") == "yes"
+        found = await self.node(visit, Operation.WRITE)
+        node, form, downgrade = found.node, visit.form, visit.form.get("downgrade") == "yes"
         opened = node.properties if form.get("etag") == node.etag else opened_document(form)
         parsed = edit_form.parse_form(form, opened)
         sheet = EditSheet(
             edit_form.posted_fields(form), tuple(parsed.errors), None, bool(form.get(edit_form.SECRET)), downgrade
         )
         if parsed.errors:
-            return self._form(visit, known, node, sheet, opened)
+            return self._form(visit, found, sheet, opened)
         if form.get("etag") != node.etag:
-            return self._conflict(visit, known, node, sheet, parsed.properties, opened)
+            return self._conflict(visit, found, sheet, parsed.properties, opened)
         if parsed.properties == node.properties and not downgrade:
-            return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
-        return await self._write(visit, known, node, sheet, parsed.properties, request)
-
-    async def _write(
-        self,
-        visit: PageRequest,
-        cluster: ClusterInfo,
-        node: Node,
-        sheet: EditSheet,
-        desired: Document,
-        request: RequestContext,
-    ) -> Response:
-        preconditions = Preconditions(if_match=node.etag, allow_downgrade=sheet.downgrade)
+            return redirect(found.page)
+        order = ({"properties": parsed.properties}, Preconditions(if_match=node.etag, allow_downgrade=downgrade))
         try:
-            await self.commands.put(cluster, node.name, {"properties": desired}, preconditions, request, url=False)
+            await self.arm.commands.put(found.cluster, node.name, *order, found.request, url=False)
         except ArmError as error:
             if error.status == 412:  # changed between the read and the write
-                now, _ = await self.queries.get(cluster, node.name)
-                return self._conflict(visit, cluster, now, sheet, desired, node.properties)
+                now = await self.node(visit, Operation.WRITE)
+                return self._conflict(visit, now, sheet, parsed.properties, node.properties)
             if error.status != 400:
                 raise
-            errors = edit_form.locate_errors(edit_form.problems_of(error), visit.form.get("taints", ""))
-            return self._form(visit, cluster, node, replace(sheet, errors=tuple(errors)), node.properties)
-        return page_request.redirect(ShownCluster(cluster.id, 0, "").node(node.name))
+            errors = edit_form.locate_errors(edit_form.problems_of(error), form.get("taints", ""))
+            return self._form(visit, found, replace(sheet, errors=tuple(errors)), node.properties)
+        return redirect(found.page)
 
     def _conflict(
-        self,
-        page_request: PageRequest,
-        cluster: ClusterInfo,
-        node: Node,
-        sheet: EditSheet,
-        desired: Document,
-        opened: Document,
+        self, visit: PageRequest, found: VisitedNode, sheet: EditSheet, desired: Document, opened: Document
     ) -> Response:
         """Shows both changes merged. Nothing is written until the user saves the merged form."""
         plain = document_diff.apply_values(desired, {(*PRINCIPAL, "clientSecret"): None})
-        both = merge_changes(opened, plain, node.properties)
+        both = merge_changes(opened, plain, found.node.properties)
         shown = replace(sheet, values=edit_form.form_fields(both.properties), conflicts=both.conflicts)
-        return self._form(page_request, cluster, node, shown)
+        return self._form(visit, found, shown)
 
     def _form(
-        self,
-        page_request: PageRequest,
-        cluster: ClusterInfo,
-        node: Node,
-        sheet: EditSheet,
-        opened: Document | None = None,
+        self, visit: PageRequest, found: VisitedNode, sheet: EditSheet, opened: Document | None = None
     ) -> Response:
         """Renders the form. `opened` are the properties that the user started from, None for the current ones."""
-        etag = node.etag if opened is None else page_request.form.get("etag", "")
-        status = 409 if sheet.conflicts is not None else 400 if sheet.errors else 200
+        node = found.node
         return self.pages.show(
             "edit",
-            page_request,
-            status=status,
-            node=node,
-            here_is=ShownCluster(cluster.id, 0, "").node(node.name),
-            cluster=cluster.id,
-            cluster_version=cluster.facts.version,
+            visit,
+            status=409 if sheet.conflicts is not None else 400 if sheet.errors else 200,
+            **found.about,
+            cluster_version=found.cluster.facts.version,
             sheet=sheet,
             values=sheet.values,
-            etag=etag,
+            etag=node.etag if opened is None else visit.form.get("etag", ""),
             base=json.dumps(node.properties if opened is None else opened),
             system=system(node.system),
             components=dict(zip(COMPONENTS, components(node, node.status), strict=True)),

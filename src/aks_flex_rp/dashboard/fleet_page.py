@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlencode
 
 from aks_flex_rp.arm import errors
+from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.store.fleet import FleetQuery, FleetSort, FleetState
 
 if TYPE_CHECKING:
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
+    from aks_flex_rp.dashboard.scopes import ShownCluster
     from aks_flex_rp.store.fleet import FleetCount
     from aks_flex_rp.store.protocol import Store
 
@@ -51,28 +51,26 @@ class BarSegment:
 
 
 @dataclass(frozen=True)
-class FleetPage:
+class FleetPage(DashboardPage):
     """Serves the fleet page."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
     counter: FleetCounter
 
-    async def show(self, page_request: PageRequest) -> Response:
-        if wait := self.scopes.authorizer.retry_after(page_request.caller, None, "read"):
+    async def show(self, visit: PageRequest) -> Response:
+        if wait := self.scopes.authorizer.retry_after(visit.caller, None, "read"):
             raise errors.too_many_requests(wait)
-        clusters = await self.scopes.clusters(page_request.caller)
-        query = parse_fleet_query(page_request.query, clusters)
-        now = self.scopes.authorizer.context.now()
-        counts = _of(await self.counter.counts(), query.cluster_numbers)
-        entries = await self.scopes.authorizer.context.store.fleet(query, now) if query.cluster_numbers else ()
+        clusters = await self.scopes.clusters(visit.caller)
+        query = parse_fleet_query(visit.query, clusters)
+        now = self.context.now()
+        counts = [each for each in await self.counter.counts() if each.cluster_number in query.cluster_numbers]
+        entries = await self.store.fleet(query, now) if query.cluster_numbers else ()
         total = query.offset + len(entries)
         if len(entries) == PAGE or (query.offset and not entries):  # otherwise this is the last page
             total = await self.counter.length(replace(query, sort="name", descending=False, offset=0, limit=1))
         page = query.offset // PAGE + 1
         return self.pages.show(
             "fleet",
-            page_request,
+            visit,
             clusters=clusters,
             clusters_by_number={each.cluster_number: each for each in clusters},
             query=query,
@@ -87,7 +85,7 @@ class FleetPage:
             behind=_sum(counts, behind=True),
             trouble=_sum(counts, trouble=True),
             labels=STATE_LABELS,
-            link=FleetLinks(page_request.query),
+            link=FleetLinks(visit.query),
         )
 
 
@@ -163,10 +161,6 @@ def newest_first(found: Iterable[str]) -> list[str]:
         return [int(part) if part.isascii() and part.isdigit() else 0 for part in version.split(".")]
 
     return sorted(found, key=order, reverse=True)
-
-
-def _of(counts: Iterable[FleetCount], cluster_numbers: Sequence[int]) -> list[FleetCount]:
-    return [each for each in counts if each.cluster_number in cluster_numbers]
 
 
 def _sum(counts: Iterable[FleetCount], **attributes: Any) -> int:

@@ -18,21 +18,19 @@ from aks_flex_node.api import node_summary
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinPhase
 from aks_flex_rp.nodes.commands import ConfigUrl
 from aks_flex_rp.store.model import AuditAction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from starlette.responses import Response
 
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page import VisitedNode
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes
-    from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.store.model import AuditEvent, Node
 
 
@@ -152,47 +150,40 @@ def _context(page_request: PageRequest, node: str) -> str:
 
 
 @dataclass(frozen=True)
-class JoinPage:
+class JoinPage(DashboardPage):
     """Serves the join page of a node."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-    queries: NodeQueries
     url_cookie: ConfigUrlCookie
 
     async def show(self, visit: PageRequest) -> Response:
         """Shows the page. A refresh by the script neither returns nor consumes the join command."""
-        where, known, _ = await self.scopes.node(visit, Operation.READ)
-        node, shown = await self.queries.get(known, where.node)
-        url = self.url_cookie.take(visit, shown["id"]) if visit.shown is None else None
-        status = shown["properties"]["status"]
-        steps = join_steps(node, status, await self._events(visit, known, shown["id"], status))
+        found = await self.node(visit, Operation.READ)
+        url = self.url_cookie.take(visit, found.shown["id"]) if visit.shown is None else None
+        status = found.shown["properties"]["status"]
+        steps = join_steps(found.node, status, await self._events(visit, found))
         page = self.pages.show(
             "created",
             visit,
-            node=node,
-            cluster=known.id,
+            node=found.node,
+            cluster=found.cluster.id,
             above=visit.incoming.url.path.removesuffix("/joining"),
             command=join_command(url) if url else "",
             expires=url.expires if url else 0.0,
             steps=steps,
             ready=steps[-1].progress == "done",
             remedy=join_remedy(steps),
-            may_renew=await self.scopes.may(visit, Operation.REGENERATE_TOKEN, known.id),
+            may_renew=await self.scopes.may(visit, Operation.REGENERATE_TOKEN, found.cluster.id),
         )
         if url:
             page_request.delete_cookie(page, CONFIG_URL_COOKIE)
         return page
 
-    async def _events(
-        self, page_request: PageRequest, cluster: ClusterInfo, node: str, status: Mapping[str, Any]
-    ) -> Sequence[AuditEvent]:
+    async def _events(self, visit: PageRequest, found: VisitedNode) -> Sequence[AuditEvent]:
         """Returns the newest events of a node that failed to join."""
-        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(
-            page_request, Operation.AUDIT, cluster.id
-        ):
+        has_failed = found.shown["properties"]["status"]["joinState"] == JoinPhase.FAILED
+        if not has_failed or not await self.scopes.may(visit, Operation.AUDIT, found.cluster.id):
             return ()
-        return await self.scopes.authorizer.context.store.audit(resource=node, limit=EVENTS)
+        return await self.store.audit(resource=found.shown["id"], limit=EVENTS)
 
 
 def join_remedy(steps: Sequence[JoinStep]) -> str:

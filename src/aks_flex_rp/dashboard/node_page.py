@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.api.node_summary import is_paused
 from aks_flex_rp.arm.errors import ArmError, json_path
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import condition_text, document_diff, node_history, rollout_overview
+from aks_flex_rp.dashboard import condition_text, document_diff, node_history, rollout_view
 from aks_flex_rp.dashboard.fleet_page import STATE_LABELS
 from aks_flex_rp.dashboard.join_page import join_remedy, join_steps
+from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.effective import leaves
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.dashboard.document_diff import DiffLine
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes
-    from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.store.model import AuditEvent, Node
 
 Document = dict[str, Any]
@@ -115,41 +112,48 @@ class ConfigComparison:
         return self.desired == self.applied
 
 
-@dataclass(frozen=True)
-class NodeDetailPage:
+class NodeDetailPage(DashboardPage):
     """Serves the page of a node."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-    queries: NodeQueries
-
-    async def show(self, page_request: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(page_request, Operation.READ)
-        may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(page_request, each, known.id)}
+    async def show(self, visit: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(visit, Operation.READ)
+        may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(visit, each, known.id)}
         events = await self._events(known.id.node(where.node), node_history.MAX_EVENTS) if "audit" in may else ()
         try:
-            node, shown = await self.queries.get(known, where.node)
+            node, shown = await self.arm.queries.get(known, where.node)
         except ArmError as error:
-            if error.status != 404 or not was_deleted(events):
+            if error.status != 404 or not any(map(_is_deletion, events)):
                 raise
-            return self._deleted(page_request, known.id, where.node, events, may)
+            deletion = next(filter(_is_deletion, events))
+            return self.pages.show(  # for users who deleted it or had its page open
+                "node",
+                visit,
+                node=None,
+                called=where.node,
+                id=known.id.node(where.node),
+                cluster=known.id,
+                deletion=deletion,
+                leaves=unbootstraps_on_delete(deletion.detail.get("before", {})),
+                history=node_history.node_history(events),
+                may=may,
+            )
         status = shown["properties"]["status"]
         compared = await self._comparison(node, status, shown["id"], events if "audit" in may else None)
         steps = join_steps(node, status, events)
         return self.pages.show(
             "node",
-            page_request,
+            visit,
             called=node.name,
             cluster=known.id,
-            here_is=ShownCluster(known.id, 0, known.id.name).node(node.name),
-            pool_page=ShownCluster(known.id, 0, known.id.name).pool(node.pool.name) if node.pool else "",
+            here_is=ShownCluster(known.id).node(node.name),
+            pool_page=ShownCluster(known.id).pool(node.pool.name) if node.pool else "",
             summary=condition_text.summarize(status, join_remedy(steps)),
             steps=steps,
             comparison=compared,
             history=node_history.node_history(events, status),
             may=may,
             labels=STATE_LABELS,
-            place=await rollout_overview.place_of(self.scopes.authorizer.context.store, node),
+            place=await rollout_view.place_of(self.store, node),
             **facts(node, shown),
         )
 
@@ -168,31 +172,8 @@ class NodeDetailPage:
         lines = tuple(document_diff.diff_lines(named)) if found else None
         return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
 
-    def _deleted(
-        self,
-        page_request: PageRequest,
-        cluster: ClusterId,
-        name: str,
-        events: Sequence[AuditEvent],
-        may: set[Operation],
-    ) -> Response:
-        """Shows the page of a deleted node, for users who deleted it or had its page open."""
-        deletion = next(filter(_is_deletion, events))
-        return self.pages.show(
-            "node",
-            page_request,
-            node=None,
-            called=name,
-            id=cluster.node(name),
-            cluster=cluster,
-            deletion=deletion,
-            leaves=unbootstraps_on_delete(deletion.detail.get("before", {})),
-            history=node_history.node_history(events),
-            may=may,
-        )
-
     async def _events(self, resource: str, most: int) -> tuple[AuditEvent, ...]:
-        return await self.scopes.authorizer.context.store.audit(resource=resource, limit=most)
+        return await self.store.audit(resource=resource, limit=most)
 
 
 def facts(node: Node, shown: Document) -> Document:
@@ -236,11 +217,6 @@ def machine_rows(status: Document) -> dict[str, str]:
     rows = {label: str(machine[name]) for name, label in MACHINE_LABELS.items() if machine.get(name)}
     revoked = " (revoked)" if key and key["state"] == "Revoked" else ""
     return {**rows, "Key fingerprint": f"{key['fingerprint']}{revoked}"} if key else rows
-
-
-def was_deleted(events: Sequence[AuditEvent]) -> bool:
-    """Whether the events contain a successful deletion."""
-    return any(map(_is_deletion, events))
 
 
 def unbootstraps_on_delete(properties: Document) -> bool:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import edit_form, page_request, pool_form
+from aks_flex_rp.dashboard import edit_form, pool_form
 from aks_flex_rp.dashboard.edit_form import DAYS, FieldError
 from aks_flex_rp.dashboard.edit_page import EditSheet, merge_changes, opened_document, tested
 from aks_flex_rp.dashboard.node_page import COMPONENTS, ComponentRow, system
+from aks_flex_rp.dashboard.page import DashboardPage
+from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.dashboard.pool_form import CLUSTER, DESCRIPTION, NAME, POOL_NAME
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.write_permissions import OWNER_PROPERTIES
 from aks_flex_rp.resource import versions
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.scopes import DashboardScopes
-    from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.store.pool_model import Pool
 
@@ -48,24 +46,15 @@ class EditedPool:
 
     @property
     def page(self) -> str:
-        return ShownCluster(self.cluster.id, 0, "").pool(self.name)
+        return ShownCluster(self.cluster.id).pool(self.name)
 
     @property
     def document(self) -> Document:
         return pool_form.pool_document(self.before) if self.before else {}
 
 
-@dataclass(frozen=True)
-class PoolFormPage:
+class PoolFormPage(DashboardPage):
     """Serves and saves the form of a pool."""
-
-    pages: PageRenderer
-    scopes: DashboardScopes
-    commands: NodeCommands
-
-    @property
-    def pool_commands(self) -> PoolCommands:
-        return PoolCommands(self.commands.context)
 
     async def ask_new(self, visit: PageRequest) -> Response:
         clusters = await self.scopes.clusters(visit.caller, Operation.WRITE_POOL)
@@ -117,7 +106,7 @@ class PoolFormPage:
         if form.get("etag") != etag:
             return await self._conflict(visit, edited, parsed.document, opened)
         if parsed.document == edited.document:
-            return page_request.redirect(edited.page)
+            return redirect(edited.page)
         return await self._change(visit, edited, sheet, parsed.document)
 
     async def _change(self, visit: PageRequest, edited: EditedPool, sheet: EditSheet, desired: Document) -> Response:
@@ -131,9 +120,8 @@ class PoolFormPage:
             return await self._edit_form(visit, edited, rejected, opened, error.status)
 
     async def _edited(self, visit: PageRequest) -> EditedPool:
-        where, known, request = await self.scopes.pool(visit, Operation.WRITE_POOL)
-        name = where.pool.name if where.pool else ""
-        return EditedPool(known, name, await self.pool_commands.get(known, name), request)
+        found = await self.pool(visit, Operation.WRITE_POOL)
+        return EditedPool(found.cluster, found.pool.key, found.pool, found.request)
 
     async def _submit(
         self,
@@ -149,7 +137,7 @@ class PoolFormPage:
         order = (edited.cluster, edited.name, body, preconditions, edited.request)
         if visit.form.get("to") == "save":
             await self.pool_commands.put(*order)
-            return page_request.redirect(edited.page)
+            return redirect(edited.page)
         after = await self.pool_commands.preview(*order)
         return await self._preview(visit, edited, sheet, after)
 
@@ -161,7 +149,7 @@ class PoolFormPage:
         return self.pages.show(
             "pool_preview",
             visit,
-            cluster=ShownCluster(edited.cluster.id, 0, edited.cluster.id.name),
+            cluster=ShownCluster(edited.cluster.id),
             after=after,
             before=before,
             counts=await self.pool_commands.counts(before) if before else None,
@@ -198,7 +186,7 @@ class PoolFormPage:
             status=status or usual,
             pool=pool,
             here_is=edited.page,
-            cluster=ShownCluster(edited.cluster.id, 0, edited.cluster.id.name),
+            cluster=ShownCluster(edited.cluster.id),
             clusters=(),
             etag=etag,
             base=json.dumps(edited.document if opened is None else opened),
@@ -211,7 +199,7 @@ class PoolFormPage:
         self, visit: PageRequest, clusters: Sequence[ShownCluster], sheet: EditSheet, status: int = 0
     ) -> Response:
         chosen = next((each for each in clusters if each.id.key == sheet.values[CLUSTER]), None)
-        known = await self.commands.context.clusters.find(chosen.id.key) if chosen else None
+        known = await self.context.clusters.find(chosen.id.key) if chosen else None
         return self.pages.show(
             "pool_form",
             visit,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import page_request, rollout_overview
+from aks_flex_rp.dashboard import rollout_view
 from aks_flex_rp.dashboard.node_page import system
+from aks_flex_rp.dashboard.page import DashboardPage
+from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.dashboard.pool_form import template_lines
-from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_apply import PoolApply
-from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.pool_model import PoolCounts
@@ -24,14 +25,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from aks_flex_rp.dashboard.document_diff import DiffLine
-    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page import VisitedPool
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.rollout_overview import RolloutRow
-    from aks_flex_rp.dashboard.scopes import DashboardScopes
-    from aks_flex_rp.nodes.commands import NodeCommands
-    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+    from aks_flex_rp.dashboard.rollout_view import RolloutRow
+    from aks_flex_rp.dashboard.scopes import ShownCluster
     from aks_flex_rp.nodes.pool_apply import ApplyResult
-    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool, PoolRevision
 
 MAX_POOLS = 1000  # of a cluster on the list
@@ -60,92 +58,70 @@ class RevisionRow:
     lines: tuple[DiffLine, ...]
 
 
-@dataclass(frozen=True)
-class PoolPages:
+class PoolPages(DashboardPage):
     """Serves the pages of pools."""
 
-    pages: PageRenderer
-    scopes: DashboardScopes
-    commands: NodeCommands
-
-    @property
-    def pool_commands(self) -> PoolCommands:
-        return PoolCommands(self.commands.context)
-
-    async def show_all(self, page_request: PageRequest) -> Response:
-        store, rows = self.commands.context.store, []
-        clusters = await self.scopes.clusters(page_request.caller, Operation.READ_POOL)
-        rollouts = await rollout_overview.fleet_rollouts(store)
+    async def show_all(self, visit: PageRequest) -> Response:
+        clusters = await self.scopes.clusters(visit.caller, Operation.READ_POOL)
+        rollouts, rows = await rollout_view.fleet_rollouts(self.store), []
         for cluster in clusters:
-            counts = await store.pool_counts(cluster.id.key)
-            found = await store.pools(cluster.id.key, limit=MAX_POOLS)
-            rows += [
-                PoolRow(
-                    cluster,
-                    each,
-                    counts.get(each.key, PoolCounts()),
-                    rollouts.of(each),
-                    rollouts.barred_of(each),
-                )
-                for each in found
-            ]
-        may_create = bool(await self.scopes.clusters(page_request.caller, Operation.WRITE_POOL))
-        return self.pages.show("pools", page_request, rows=rows, clusters=clusters, may_create=may_create)
+            counts = await self.store.pool_counts(cluster.id.key)
+            for each in await self.store.pools(cluster.id.key, limit=MAX_POOLS):
+                about = (rollouts.of(each), rollouts.barred_of(each))
+                rows.append(PoolRow(cluster, each, counts.get(each.key, PoolCounts()), *about))
+        may_create = bool(await self.scopes.clusters(visit.caller, Operation.WRITE_POOL))
+        return self.pages.show("pools", visit, rows=rows, clusters=clusters, may_create=may_create)
 
-    async def show(self, page_request: PageRequest) -> Response:
-        cluster, pool, _ = await self._pool(page_request, Operation.READ_POOL)
-        return await self._page(page_request, cluster, pool)
+    async def show(self, visit: PageRequest) -> Response:
+        return await self._page(visit, await self.pool(visit, Operation.READ_POOL))
 
-    async def apply(self, page_request: PageRequest) -> Response:
+    async def apply(self, visit: PageRequest) -> Response:
         """Applies the newest revision to all nodes, or to the node that the form names."""
-        cluster, pool, request = await self._pool(page_request, Operation.APPLY_POOL)
-        number = page_request.form.get("revision", "")
+        found = await self.pool(visit, Operation.APPLY_POOL)
+        number = visit.form.get("revision", "")
         if not (number.isascii() and number.isdigit() and len(number) < 16):
             raise ArmError(400, "InvalidRequestContent", "The form does not contain the number of a revision.")
-        name = page_request.form.get("node", "").strip()
-        template = await PoolTemplates(self.commands.context.store).of_revision(pool, int(number))
-        result = await PoolApply(self.commands).apply(cluster, pool, template, [name] if name else None, request)
-        return await self._page(page_request, cluster, pool, result)
+        name = visit.form.get("node", "").strip()
+        template = await PoolTemplates(self.store).of_revision(found.pool, int(number))
+        order = (found.pool, template, [name] if name else None, found.request)
+        return await self._page(visit, found, await PoolApply(self.arm.commands).apply(found.cluster, *order))
 
     async def ask_delete(self, visit: PageRequest) -> Response:
-        cluster, pool, _ = await self._pool(visit, Operation.DELETE_POOL)
-        return await self._delete_form(visit, cluster, pool)
+        return await self._delete_form(visit, await self.pool(visit, Operation.DELETE_POOL))
 
     async def delete(self, visit: PageRequest) -> Response:
-        cluster, pool, request = await self._pool(visit, Operation.DELETE_POOL)
-        if visit.form.get("name", "").strip() != pool.key:
-            return await self._delete_form(visit, cluster, pool, 400, wrong=True)
+        found = await self.pool(visit, Operation.DELETE_POOL)
+        if visit.form.get("name", "").strip() != found.pool.key:
+            return await self._delete_form(visit, found, 400, wrong=True)
         try:
             preconditions = Preconditions(if_match=visit.form.get("etag") or '""')
-            await self.pool_commands.delete(cluster, pool.key, preconditions, request)
+            await self.pool_commands.delete(found.cluster, found.pool.key, preconditions, found.request)
         except ArmError as error:
             if error.status not in {409, 412}:
                 raise
-            _, pool, _ = await self._pool(visit, Operation.DELETE_POOL)
+            found = await self.pool(visit, Operation.DELETE_POOL)
             refused = error.message if error.status == 409 else ""
-            return await self._delete_form(visit, cluster, pool, 409, refused=refused, raced=not refused)
-        return page_request.redirect("/ui/pools")
+            return await self._delete_form(visit, found, 409, refused=refused, raced=not refused)
+        return redirect("/ui/pools")
 
     async def _delete_form(
         self,
         visit: PageRequest,
-        cluster: ClusterInfo,
-        pool: Pool,
+        found: VisitedPool,
         status: int = 200,
         *,
         wrong: bool = False,
         refused: str = "",
         raced: bool = False,
     ) -> Response:
-        store = self.commands.context.store
+        pool = found.pool
         return self.pages.show(
             "pool_delete",
             visit,
             status=status,
-            cluster=ShownCluster(cluster.id, 0, cluster.id.name),
-            pool=pool,
+            **found.about,
             counts=await self.pool_commands.counts(pool),
-            enrolments=len(await store.enrolments(pool.cluster, pool.key, limit=MAX_ENROLMENTS)),
+            enrolments=len(await self.store.enrolments(pool.cluster, pool.key, limit=MAX_ENROLMENTS)),
             typed=visit.form.get("name", "") if wrong else "",
             wrong=wrong,
             refused=refused,
@@ -153,44 +129,30 @@ class PoolPages:
             system=system(pool.system),
         )
 
-    async def _pool(
-        self, page_request: PageRequest, operation: Operation
-    ) -> tuple[ClusterInfo, Pool, RequestContext]:
-        where, known, request = await self.scopes.pool(page_request, operation)
-        return known, await self.pool_commands.get(known, where.pool.name if where.pool else ""), request
-
-    async def _page(
-        self, page_request: PageRequest, cluster: ClusterInfo, pool: Pool, result: ApplyResult | None = None
-    ) -> Response:
-        store, shown = self.commands.context.store, ShownCluster(cluster.id, 0, cluster.id.name)
-        found = await store.pool_nodes(pool.cluster, pool.key, limit=MAX_NODES)
-        revisions = await store.pool_revisions(pool, ALL_REVISIONS, MAX_REVISIONS)
+    async def _page(self, visit: PageRequest, found: VisitedPool, result: ApplyResult | None = None) -> Response:
+        pool = found.pool
+        nodes = await self.store.pool_nodes(pool.cluster, pool.key, limit=MAX_NODES)
+        revisions = await self.store.pool_revisions(pool, ALL_REVISIONS, MAX_REVISIONS)
+        operations = {
+            "may_apply": Operation.APPLY_POOL,
+            "may_edit": Operation.WRITE_POOL,
+            "may_roll_out": Operation.WRITE_ROLLOUT,
+            "may_delete": Operation.DELETE_POOL,
+        }
         return self.pages.show(
             "pool",
-            page_request,
-            cluster=shown,
-            pool=pool,
+            visit,
+            **found.about,
             counts=await self.pool_commands.counts(pool),
             template=json.dumps(pool.template, indent=2, ensure_ascii=False),
-            revisions=[_row(each) for each in revisions],
-            nodes=found.nodes,
-            more_nodes=found.after is not None,
-            may_apply=await self.scopes.may(page_request, Operation.APPLY_POOL, cluster.id),
-            may_edit=await self.scopes.may(page_request, Operation.WRITE_POOL, cluster.id),
-            rollouts=await rollout_overview.pool_rollouts(store, pool),
-            may_roll_out=await self.scopes.may(page_request, Operation.WRITE_ROLLOUT, cluster.id),
-            may_delete=await self.scopes.may(page_request, Operation.DELETE_POOL, cluster.id),
+            revisions=[RevisionRow(each, tuple(template_lines(each.changes))) for each in revisions],
+            nodes=nodes.nodes,
+            more_nodes=nodes.after is not None,
+            rollouts=await rollout_view.pool_rollouts(self.store, pool),
             result=_result(result) if result else None,
-            pending=_pending(found.nodes, pool),
+            pending={each.key for each in nodes.nodes if each.pool and each.pool.revision != pool.number},
+            **{name: await self.scopes.may(visit, each, found.cluster.id) for name, each in operations.items()},
         )
-
-
-def _row(revision: PoolRevision) -> RevisionRow:
-    return RevisionRow(revision, tuple(template_lines(revision.changes)))
-
-
-def _pending(nodes: tuple[Node, ...], pool: Pool) -> frozenset[str]:
-    return frozenset(each.key for each in nodes if each.pool and each.pool.revision != pool.number)
 
 
 def _result(result: ApplyResult) -> dict[str, Any]:

@@ -25,8 +25,12 @@ class ShownCluster:
     """A cluster with its label and links."""
 
     id: ClusterId
-    cluster_number: int  # its number in the fleet table; 0 without nodes
-    label: str  # its name, with the resource group when two clusters have the same name
+    cluster_number: int = 0  # its number in the fleet table; 0 without nodes
+    is_unique: bool = True  # whether no other cluster that the user sees has its name
+
+    @property
+    def label(self) -> str:
+        return self.id.name if self.is_unique else f"{self.id.group}/{self.id.name}"
 
     @property
     def path(self) -> str:
@@ -60,14 +64,8 @@ class DashboardScopes:
         permitted = await asyncio.gather(*(self.authorizer.roles.allows(caller, operation, each) for each in ids))
         allowed = [each for each, is_permitted in zip(ids, permitted, strict=True) if is_permitted]
         names = [each.name.lower() for each in allowed]
-        unique = {each: names.count(each) == 1 for each in names}
         return tuple(
-            ShownCluster(
-                each,
-                numbers.get(each.key, 0),
-                each.name if unique[each.name.lower()] else f"{each.group}/{each.name}",
-            )
-            for each in allowed
+            ShownCluster(each, numbers.get(each.key, 0), names.count(each.name.lower()) == 1) for each in allowed
         )
 
     async def node(

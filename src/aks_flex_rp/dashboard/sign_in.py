@@ -8,7 +8,7 @@ import json
 import logging
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp import private_files
@@ -19,13 +19,14 @@ from aks_flex_rp.auth.admin_key import ADMIN_CALLER
 from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, TenantSettings
 from aks_flex_rp.auth.token_verifier import TokenVerifier
+from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
 from aks_flex_rp.dashboard.sessions import SignInRefused, VerifiedUser
-from aks_flex_rp.store.model import AuditAction, AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from msal import ConfidentialClientApplication  # type: ignore[import-untyped]
     from requests import Session
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.rate_limit import RateLimiter
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.sessions import SessionManager
@@ -222,6 +222,24 @@ WRONG_KEY = "The admin key is incorrect."
 SESSION_ENDED = "Your session has ended: it was idle for too long, or its sign-in is no longer valid. Sign in again."
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FailedSignIns:
+    """Failed sign-ins in the audit log, counted for each client."""
+
+    store: Store
+    clock: Callable[[], float] = time.time
+    events: CountedEvents = field(default_factory=CountedEvents)
+
+    async def record(self, source: str, request: str) -> None:
+        event = AuditEvent(
+            self.clock(), "somebody", AuditAction.SIGN_IN, "/", source, request, AuditOutcome.DENIED, {}
+        )
+        await self.events.record(self.store, event)
+
+    async def flush(self) -> None:
+        await self.events.flush(self.store, self.clock())
 
 
 @dataclass(frozen=True)

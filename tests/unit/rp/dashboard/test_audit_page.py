@@ -128,13 +128,13 @@ def test_audit_search_stops_at_start_date() -> None:
 
 
 def test_audit_row_has_description_and_link_to_node() -> None:
-    shown = [ShownCluster(PLANT, 1, "Plant")]
+    shown = [ShownCluster(PLANT, 1)]
     assert audit_row(event(1), shown).link == shown[0].node("press-1")
     assert audit_row(event(1), shown).text == "Changed"
     assert audit_row(event(1), ()).link == ""
     service = audit_row(AuditEvent(1.0, "somebody", AuditAction.SIGN_IN, "/", outcome=AuditOutcome.DENIED), shown)
     assert (service.text, service.name, service.denied) == ("Sign-in denied", "the service", True)
-    assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == "Plant"
+    assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == PLANT.name
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_audit_row_has_description_and_link_to_node() -> None:
     ],
 )
 def test_audit_row_links_to_pool_or_roll_out(path: str, page: str) -> None:
-    shown = (ShownCluster(PLANT, 1, "Plant"),)
+    shown = (ShownCluster(PLANT, 1),)
     row = audit_row(AuditEvent(1.0, "a", AuditAction.ROLLOUT_CREATED, PLANT.pool(path)), shown)
     assert (row.text, row.name, row.link) == ("Roll-out started", path, shown[0].pool(page))
     assert parse_scope({"resource": PLANT.pool(path)}).cluster == PLANT

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_rp.counted_events import MAX_SITES, OTHER_SITES, WINDOW_SECONDS
-from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
+from aks_flex_rp.dashboard.sign_in import FailedSignIns
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent

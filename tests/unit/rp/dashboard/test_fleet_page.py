@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
-OSLO = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "oslo"), 1, "oslo")
-ROME = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "rome"), 2, "rome")
-NEW = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "new"), 0, "new")
+OSLO = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "oslo"), 1)
+ROME = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "rome"), 2)
+NEW = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "new"))
 
 
 def test_empty_fleet_query_selects_first_page_of_all_clusters() -> None:
