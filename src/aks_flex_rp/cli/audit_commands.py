@@ -12,7 +12,7 @@ import typer
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import format_utc_microseconds, parse_timestamp
 from aks_flex_rp.cli import output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import ServiceOptions, with_service
 
 DEFAULT_LIMIT = 100
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -21,7 +21,6 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 @with_service
 def audit(
     service: ServiceOptions,
-    cluster: ClusterName = "",
     resource: Annotated[
         str, typer.Option(metavar="ID", help="Resource ID of a cluster or node. Includes its children.")
     ] = "",
@@ -37,17 +36,16 @@ def audit(
         int | None,
         typer.Option(min=1, help=f"Maximum number of events. Default: {DEFAULT_LIMIT}; with --since: all."),
     ] = None,
-    json: JsonOption = False,
 ) -> None:
     """List audit events, newest first."""
-    if node or (cluster and not resource):
-        target = service.cluster(cluster)
+    if node or (service.cluster and not resource):
+        target = service.target
         resource = target.node(node) if node else str(target)
     earliest = parse_since(since, datetime.now(timezone.utc)) if since else ""
     events = service.client().audit(resource=resource, caller=who, what=what)
     recent = takewhile(lambda event: event["at"] >= earliest, events)
     found = list(islice(recent, limit or (None if since else DEFAULT_LIMIT)))
-    output.print_result(output.format_events(found), found, json)
+    service.print_result(output.format_events(found), found)
 
 
 def parse_since(text: str, now: datetime) -> str:

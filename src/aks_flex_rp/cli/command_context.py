@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import typer
 
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp import DEFAULT_CONFIG_FILE
+from aks_flex_rp.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -160,21 +162,23 @@ ClusterName = Annotated[
 ]
 
 
-SERVICE_OPTIONS: dict[str, Any] = {
-    "url": Url,
-    "ca": Ca,
-    "token_file": TokenFile,
-    "config": ConfigOption,
-    "state": StateOption,
+SERVICE_OPTIONS: dict[str, tuple[Any, Any]] = {  # with their defaults
+    "cluster": (ClusterName, ""),
+    "json": (JsonOption, False),
+    "url": (Url, None),
+    "ca": (Ca, None),
+    "token_file": (TokenFile, None),
+    "config": (ConfigOption, None),
+    "state": (StateOption, None),
 }
 
 
 def with_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the connection options to a command, which receives them as one argument, `service`."""
+    """Adds the options of all commands of the API to a command, which receives them as one argument, `service`."""
     own = inspect.signature(command, eval_str=True)
     service_parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in SERVICE_OPTIONS.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in SERVICE_OPTIONS.items()
     ]
     command_parameters = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -193,8 +197,10 @@ def with_service(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """Connection options of a command."""
+    """Options of a command of the API: the cluster, the output, and the connection."""
 
+    cluster: str = ""
+    json: bool = False
     url: str | None = None
     ca: Path | None = None
     token_file: str | None = None
@@ -227,15 +233,18 @@ class ServiceOptions:
             _here(found.host, found.port) if found else _here(settings.host, settings.port),
         )
 
-    def cluster(self, text: str) -> ClusterId:
-        """Returns the cluster of an ID, or of a name that the service on this host knows."""
+    def print_result(self, text: str, document: Any) -> None:
+        output.print_result(text, document, self.json)
+
+    @cached_property
+    def target(self) -> ClusterId:
+        """The cluster of an ID, or of a name that the service on this host knows, or its only cluster."""
         import asyncio
 
         from aks_flex_rp import instance_lock
         from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 
-        known = parse_cluster_id(text)
-        if known:
+        if known := parse_cluster_id(self.cluster):
             return known
         settings = load_settings(self.config, self.state)
         if self.url and instance_lock.find_running(settings.state_dir) is None:
@@ -244,7 +253,7 @@ class ServiceOptions:
                 "A remote service requires the full ID of the cluster.",
                 f"Set `--cluster`, or the environment variable {CLUSTER_VARIABLE}.",
             )
-        cluster = choose_cluster(asyncio.run(list_clusters(settings)), text)
+        cluster = choose_cluster(asyncio.run(list_clusters(settings)), self.cluster)
         return parse_cluster_id(cluster.id) or ClusterId("", "", cluster.id)
 
 

@@ -13,7 +13,7 @@ from aks_flex_node.api.node_summary import join_command, printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.cli import output
-from aks_flex_rp.cli.command_context import ClusterName, JsonOption, PoolName, ServiceOptions, with_service
+from aks_flex_rp.cli.command_context import PoolName, ServiceOptions, with_service
 
 if TYPE_CHECKING:
     Document = dict[str, Any]
@@ -34,7 +34,6 @@ def create(
     service: ServiceOptions,
     pool: PoolName,
     max_uses: Annotated[int, typer.Option(metavar="N", help="How many machines may enrol.")],
-    cluster: ClusterName = "",
     hours: Annotated[float, typer.Option(metavar="HOURS", min=0.01, help="How long the URL is valid.")] = 72,
     approval: Annotated[
         Approval | None,
@@ -50,7 +49,6 @@ def create(
         str,
         typer.Option(metavar="RULE", help="Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."),
     ] = "{hostname}",
-    json: JsonOption = False,
 ) -> None:
     """Create an enrolment and print the line that enrols a machine.
 
@@ -59,10 +57,10 @@ def create(
     chosen = approval or ("allowList" if allow_file else "automatic")
     body: Document = {"maxUses": max_uses, "expires": format_utc(time.time() + hours * 3600), "approval": chosen}
     body |= {"nodeName": node_name, **({"allow": _allow_list(allow_file)} if allow_file else {})}
-    made = service.client().create_enrolment(service.cluster(cluster), pool, body)
+    made = service.client().create_enrolment(service.target, pool, body)
     properties = made["properties"]
     line = join_command(properties["enrolmentUrl"])
-    output.print_result(line, {"command": line, **made}, json)
+    service.print_result(line, {"command": line, **made})
     output.print_note(
         f"Run it as root on each machine. Enrolment {made['name']}: {_counted_uses(max_uses)}, valid "
         f"until {properties['expires']}."
@@ -88,11 +86,11 @@ def _allow_list(file: Path) -> list[dict[str, str]]:
 
 @app.command("list")
 @with_service
-def show_all(service: ServiceOptions, pool: PoolName, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the enrolments of a pool."""
-    found = list(service.client().enrolments(service.cluster(cluster), pool))
+    found = list(service.client().enrolments(service.target, pool))
     rows = [_row(each) for each in found]
-    output.print_result(output.format_table(rows, COLUMNS) if rows else "No enrolments.", found, json)
+    service.print_result(output.format_table(rows, COLUMNS) if rows else "No enrolments.", found)
 
 
 def _row(enrolment: Document) -> tuple[str, ...]:
@@ -104,11 +102,9 @@ def _row(enrolment: Document) -> tuple[str, ...]:
 
 @app.command()
 @with_service
-def show(
-    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
-) -> None:
+def show(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """Show an enrolment: its state, uses and rules."""
-    found = service.client().enrolment(service.cluster(cluster), pool, id)
+    found = service.client().enrolment(service.target, pool, id)
     properties = found["properties"]
     rows = dict(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
     rows |= {
@@ -116,17 +112,15 @@ def show(
         "created by": printable(found["systemData"].get("createdBy", "")),
         "revoked": properties.get("revokedAt", ""),
     }
-    output.print_result(output.format_pairs(rows), found, json)
+    service.print_result(output.format_pairs(rows), found)
 
 
 @app.command()
 @with_service
-def revoke(
-    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
-) -> None:
+def revoke(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """Revoke an enrolment. Nodes that joined with it stay as they are."""
-    found = service.client().revoke_enrolment(service.cluster(cluster), pool, id)
-    output.print_result(f"{id} revoked after {_counted_uses(found['properties']['uses'])}", found, json)
+    found = service.client().revoke_enrolment(service.target, pool, id)
+    service.print_result(f"{id} revoked after {_counted_uses(found['properties']['uses'])}", found)
 
 
 def _counted_uses(number: int) -> str:
@@ -135,14 +129,12 @@ def _counted_uses(number: int) -> str:
 
 @app.command()
 @with_service
-def machines(
-    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
-) -> None:
+def machines(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """List the machines that have used an enrolment.
 
     Those that wait for approval are first.
     """
-    found = service.client().enrolled_machines(service.cluster(cluster), pool, id)
+    found = service.client().enrolled_machines(service.target, pool, id)
     rows = [
         (
             each["fingerprint"],
@@ -155,7 +147,7 @@ def machines(
         )
         for each in found
     ]
-    output.print_result(output.format_table(rows, MACHINE_COLUMNS) if rows else "No machines.", found, json)
+    service.print_result(output.format_table(rows, MACHINE_COLUMNS) if rows else "No machines.", found)
 
 
 @with_service
@@ -165,18 +157,16 @@ def decide(
     pool: PoolName,
     id: EnrolmentId,
     fingerprint: Fingerprint,
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     approve = ctx.command.name == "approve"
-    client, target = service.client(), service.cluster(cluster)
+    client, target = service.client(), service.target
     before = client.enrolled_machines(target, pool, id) if approve else []
     found = client.decide_machine(target, pool, id, fingerprint, approve=approve)
     rejected = {each["fingerprint"] for each in before if each["state"] == "Rejected"}
     done = "approved: it enrols within a minute" if approve else "rejected"
     if found["fingerprint"] in rejected:
         done = "approved. It was rejected before, so its agent has ended: run the enrolment's line on it again"
-    output.print_result(f"{found['fingerprint']} {done}", found, json)
+    service.print_result(f"{found['fingerprint']} {done}", found)
 
 
 app.command("approve", help="Approve a machine whose fingerprint you have compared.")(decide)

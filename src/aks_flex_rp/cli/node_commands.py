@@ -10,8 +10,6 @@ from aks_flex_node.api.node_summary import deletion_text, enrolment_note
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
 from aks_flex_rp.cli.command_context import (
-    ClusterName,
-    JsonOption,
     NameOption,
     ServiceOptions,
     YesOption,
@@ -37,19 +35,16 @@ app.command("update", help="Update settings of a node, or all with --file.")(nod
 def show(
     service: ServiceOptions,
     name: NameOption,
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     """Show the status and configuration of a node."""
-    found = service.client().node(service.cluster(cluster), name)
-    output.print_result(output.format_node(found), found, json)
+    found = service.client().node(service.target, name)
+    service.print_result(output.format_node(found), found)
 
 
 @app.command("list")
 @with_service
 def show_all(
     service: ServiceOptions,
-    cluster: ClusterName = "",
     ready: Annotated[Ready | None, typer.Option(case_sensitive=False, help="Filter by the Ready condition.")] = None,
     version: Annotated[str | None, typer.Option(metavar="VERSION", help="Filter by Kubernetes version.")] = None,
     label: Annotated[
@@ -62,18 +57,17 @@ def show_all(
     filter: Annotated[
         str, typer.Option(metavar="EXPRESSION", help="Filter expression of the API: FIELD eq 'VALUE' and …")
     ] = "",
-    json: JsonOption = False,
 ) -> None:
     """List the nodes of a cluster."""
     filters = [filter] if filter else []
     for field, value in (("ready", ready), ("version", version), ("joinState", join_state), ("poolName", pool)):
         filters += [_equals(field, value)] if value else []
     filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    client, target = service.client(), service.cluster(cluster)
+    client, target = service.client(), service.target
     found = list(client.nodes(target, " and ".join(filters)))
-    in_pools = not json and any(map(output.pool_of, found))
+    in_pools = not service.json and any(map(output.pool_of, found))
     revisions = pool_revisions(client, target) if in_pools or (pool and not found) else {}
-    output.print_result(output.format_nodes(found, revisions=revisions), found, json)
+    service.print_result(output.format_nodes(found, revisions=revisions), found)
     if pool and not found and revisions is not None and pool.lower() not in revisions:
         output.print_note(
             f"The cluster {target.name} has no pool {pool}. List its pools with `aks-flex-rp pool list`."
@@ -108,25 +102,23 @@ def _label(text: str) -> tuple[str, str]:
 def delete(
     service: ServiceOptions,
     name: NameOption,
-    cluster: ClusterName = "",
     yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Delete a node.
 
     Revokes its configuration URL and token. The daemon of a managed node unbootstraps the machine, unless its
     policy forbids it.
     """
-    target = service.cluster(cluster)
+    target = service.target
     if not yes:
         output.confirm(f"Delete the node {name} of the cluster {target.name}?")
     client = service.client()
     found = node_write_commands.read_node(client, target, name)  # tells what happens to the machine
     deleted = client.delete_node(target, name)
-    output.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {}, json)
-    if deleted and found and not json and (text := deletion_text(name, found)):
+    service.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {})
+    if deleted and found and not service.json and (text := deletion_text(name, found)):
         output.print_note(text)
-    if deleted and not json:
+    if deleted and not service.json:
         for each in deleted.get("azureResources", ()):
             output.print_note(f"Removed by the agent. If it remains, run: {each['command']}")
 
@@ -136,35 +128,31 @@ def delete(
 def regenerate_token(
     service: ServiceOptions,
     name: NameOption,
-    cluster: ClusterName = "",
     replace: ReplaceOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Create a new token and configuration URL for a node.
 
     Revokes the previous ones. The printed URL is a secret.
     """
-    created = service.client().regenerate_token(service.cluster(cluster), name, replace=replace)
-    output.print_result(created["configUrl"], created, json)
+    created = service.client().regenerate_token(service.target, name, replace=replace)
+    service.print_result(created["configUrl"], created)
     node_write_commands.print_machine_note(name, created, replace=replace)
     output.print_note(f"Valid until {created['configUrlExpires']}, for one use. The previous URL is revoked.")
 
 
 @app.command("revoke-key")
 @with_service
-def revoke_key(
-    service: ServiceOptions, name: NameOption, cluster: ClusterName = "", json: JsonOption = False
-) -> None:
+def revoke_key(service: ServiceOptions, name: NameOption) -> None:
     """Revoke the key of a node, with its configuration URL.
 
     The Azure identity of the node is refused, too. The node stays in the cluster. Its machine reports again after it
     has joined with a new join command.
     """
-    revoked = service.client().revoke_key(service.cluster(cluster), name)
+    revoked = service.client().revoke_key(service.target, name)
     shown = f"Key {revoked['fingerprint']} of {name} revoked."
     if "fingerprint" not in revoked:
         shown = f"{name} has no key. Its Azure identity {revoked['identity']} is refused from now on."
-    output.print_result(shown, revoked, json)
+    service.print_result(shown, revoked)
     if note := enrolment_note(revoked):
         output.print_note(note)
     output.print_note(
@@ -175,13 +163,13 @@ def revoke_key(
 
 @app.command()
 @with_service
-def release(service: ServiceOptions, name: NameOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def release(service: ServiceOptions, name: NameOption) -> None:
     """Release an enrolled node for re-imaging.
 
     The same machine may enrol again as this node with a new disk.
     """
-    released = service.client().release_node(service.cluster(cluster), name)
-    output.print_result(f"{name} released", released, json)
+    released = service.client().release_node(service.target, name)
+    service.print_result(f"{name} released", released)
     output.print_note(f"Run the enrolment's line on the machine when it has its new disk. It is {name} again.")
 
 
@@ -190,16 +178,14 @@ def release(service: ServiceOptions, name: NameOption, cluster: ClusterName = ""
 def join_command(
     service: ServiceOptions,
     name: NameOption,
-    cluster: ClusterName = "",
     replace: ReplaceOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Print the join command of a node, with a new URL.
 
     The command is a secret until it is used. A previous join command is revoked.
     """
-    created = service.client().regenerate_token(service.cluster(cluster), name, replace=replace)
-    node_write_commands.print_join_command(created, json)
+    created = service.client().regenerate_token(service.target, name, replace=replace)
+    node_write_commands.print_join_command(service, created)
     node_write_commands.print_machine_note(name, created, replace=replace)
 
 
@@ -208,14 +194,10 @@ def join_command(
 def credentials(
     service: ServiceOptions,
     name: NameOption,
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     """Print the Azure credentials of a node, with the secret.
 
     The access is recorded in the audit log.
     """
-    found = service.client().credentials(service.cluster(cluster), name)
-    output.print_result(
-        output.format_pairs({"method": found["method"], **found.get("servicePrincipal", {})}), found, json
-    )
+    found = service.client().credentials(service.target, name)
+    service.print_result(output.format_pairs({"method": found["method"], **found.get("servicePrincipal", {})}), found)

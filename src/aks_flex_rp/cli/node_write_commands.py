@@ -17,8 +17,6 @@ from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
     SERVICE_OPTIONS,
-    ClusterName,
-    JsonOption,
     NameOption,
     ServiceOptions,
     read_secret,
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-REPEATED_OPTIONS = ("cluster", *SERVICE_OPTIONS)
+REPEATED_OPTIONS = [name for name in SERVICE_OPTIONS if name != "json"]
 ATTEMPTS = 4  # when other clients change the node at the same time
 
 
@@ -41,7 +39,6 @@ def write_node(
     service: ServiceOptions,
     ctx: typer.Context,
     name: NameOption,
-    cluster: ClusterName = "",
     file: Annotated[
         Path | None,
         typer.Option(
@@ -165,7 +162,6 @@ def write_node(
     join_command: Annotated[
         bool, typer.Option("--join-command", help="Create and print only the join command.")
     ] = False,
-    json: JsonOption = False,
 ) -> None:
     versions = {
         "kubernetes": kubernetes_version,
@@ -204,7 +200,7 @@ def write_node(
         pool=pool,
     )
     body = read_properties(file)
-    target, client = service.cluster(cluster), service.client()
+    target, client = service.target, service.client()
     how = WriteFlags(url=join_command, downgrade=allow_downgrade, override=override_rollout)
     if ctx.command.name == "create":
         in_pool = pool or (body or {}).get("poolName")  # then its template decides
@@ -213,7 +209,7 @@ def write_node(
         written = create_node(client, target, name, properties, how)
     else:
         written = update_node(client, target, name, body, options, how)
-    _print_written(ctx, written, join_command=join_command, json=json)
+    _print_written(service, ctx, written, join_command=join_command)
 
 
 def kubernetes_auth_from(use_azure_auth: bool | None, azure_auth: str | None) -> Document | None:
@@ -331,7 +327,7 @@ def update_node(
     raise AssertionError("The last attempt returns or raises.")
 
 
-def _print_written(ctx: typer.Context, written: Document, *, join_command: bool, json: bool) -> None:
+def _print_written(service: ServiceOptions, ctx: typer.Context, written: Document, *, join_command: bool) -> None:
     verb, properties = ctx.command.name, written["properties"]
     name, version = written["name"], properties["configVersion"]
     for warning in output.version_warnings(properties["status"]):
@@ -339,10 +335,10 @@ def _print_written(ctx: typer.Context, written: Document, *, join_command: bool,
     if joins_by_exec(properties):
         output.print_note(f"warning: {EXEC_WARNING}")
     if join_command:
-        print_join_command(properties, json)
+        print_join_command(service, properties)
         return
-    output.print_result(f"{name} {verb}d, configVersion {version}", written, json)
-    if json:
+    service.print_result(f"{name} {verb}d, configVersion {version}", written)
+    if service.json:
         return
     command = f"`aks-flex-rp node join-command --name {name}{given_options(ctx)}`"
     if verb == "update" and (text := not_applied_text(name, written)):
@@ -358,11 +354,11 @@ def given_options(ctx: typer.Context) -> str:
     return "".join(f" --{name.replace('_', '-')} {shlex.quote(str(ctx.params[name]))}" for name in given)
 
 
-def print_join_command(made: Document, json: bool) -> None:
+def print_join_command(service: ServiceOptions, made: Document) -> None:
     """Prints the join command of a new configuration URL."""
     line = format_join_command(str(made["configUrl"]))
     document = {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}
-    output.print_result(line, document | ({"machine": made["machine"]} if "machine" in made else {}), json)
+    service.print_result(line, document | ({"machine": made["machine"]} if "machine" in made else {}))
     output.print_note(f"Run it as root on the machine. Valid until {made['configUrlExpires']}, for one use.")
 
 

@@ -14,8 +14,6 @@ from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import (
     AllowDowngrade,
-    ClusterName,
-    JsonOption,
     ServiceOptions,
     YesOption,
     with_service,
@@ -44,7 +42,6 @@ def write_pool(
     service: ServiceOptions,
     ctx: typer.Context,
     name: PoolOption,
-    cluster: ClusterName = "",
     file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", readable=False, help="The template as JSON or YAML. Options override the file."),
@@ -86,7 +83,6 @@ def write_pool(
     drift_policy: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
     ] = None,
-    json: JsonOption = False,
 ) -> None:
     versions = {"kubernetes": kubernetes_version, "containerd": containerd_version, "agent": agent_version}
     options = NodeOptions(
@@ -99,7 +95,7 @@ def write_pool(
         kubelet_settings=kubelet_setting or (),
         drift_policy=drift_policy,
     )
-    target, client = service.cluster(cluster), service.client()
+    target, client = service.target, service.client()
     creates = ctx.command.name == "create"
     found: Document = {"properties": {}} if creates else client.pool(target, name)
     before = found["properties"]
@@ -111,8 +107,8 @@ def write_pool(
     properties |= {"description": shown} if shown else {}
     written = put_pool(client, target, name, properties, found.get("etag", ""))
     after = written["properties"]
-    output.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written, json)
-    if not json and after["pendingNodeCount"]:
+    service.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written)
+    if not service.json and after["pendingNodeCount"]:
         pending = f"{after['pendingNodeCount']} of {_nodes(after['nodeCount'])} on another revision."
         apply_command = f"aks-flex-rp pool apply --name {name}{given_options(ctx)}"
         roll_out = f"aks-flex-rp rollout create --pool {name} --name NAME{given_options(ctx)}"
@@ -158,9 +154,9 @@ def _template(file: Path) -> Document:
 
 @app.command()
 @with_service
-def show(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def show(service: ServiceOptions, name: PoolOption) -> None:
     """Show a pool: its template, revision and number of nodes."""
-    found = service.client().pool(service.cluster(cluster), name)
+    found = service.client().pool(service.target, name)
     properties = found["properties"]
     rows = {
         "name": found["name"],
@@ -174,7 +170,7 @@ def show(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", j
         "modified by": found["systemData"].get("lastModifiedBy", ""),
     }
     template = json_module.dumps(properties["template"], indent=2)
-    output.print_result(f"{output.format_pairs(rows)}\ntemplate\n{template}", found, json)
+    service.print_result(f"{output.format_pairs(rows)}\ntemplate\n{template}", found)
 
 
 def _barred(bar: Document) -> str:
@@ -184,9 +180,9 @@ def _barred(bar: Document) -> str:
 
 @app.command("list")
 @with_service
-def show_all(service: ServiceOptions, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def show_all(service: ServiceOptions) -> None:
     """List the pools of a cluster."""
-    found = list(service.client().pools(service.cluster(cluster)))
+    found = list(service.client().pools(service.target))
     rows = [
         (
             each["name"],
@@ -195,7 +191,7 @@ def show_all(service: ServiceOptions, cluster: ClusterName = "", json: JsonOptio
         )
         for each in found
     ]
-    output.print_result(output.format_table(rows, COLUMNS) if rows else "No pools.", found, json)
+    service.print_result(output.format_table(rows, COLUMNS) if rows else "No pools.", found)
 
 
 @app.command()
@@ -203,23 +199,21 @@ def show_all(service: ServiceOptions, cluster: ClusterName = "", json: JsonOptio
 def delete(
     service: ServiceOptions,
     name: PoolOption,
-    cluster: ClusterName = "",
     yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Delete a pool without nodes, with its revisions."""
-    target = service.cluster(cluster)
+    target = service.target
     if not yes:
         output.confirm(f"Delete the pool {name} of the cluster {target.name}?")
     deleted = service.client().delete_pool(target, name)
-    output.print_result(f"{name} deleted" if deleted else f"pool {name} not found", {}, json)
+    service.print_result(f"{name} deleted" if deleted else f"pool {name} not found", {})
 
 
 @app.command()
 @with_service
-def revisions(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def revisions(service: ServiceOptions, name: PoolOption) -> None:
     """List the revisions of a pool's template, the newest first."""
-    found = list(service.client().pool_revisions(service.cluster(cluster), name))
+    found = list(service.client().pool_revisions(service.target, name))
     rows = [
         (
             each["name"],
@@ -229,7 +223,7 @@ def revisions(service: ServiceOptions, name: PoolOption, cluster: ClusterName = 
         )
         for each in found
     ]
-    output.print_result(output.format_table(rows, REVISION_COLUMNS), found, json)
+    service.print_result(output.format_table(rows, REVISION_COLUMNS), found)
 
 
 @app.command()
@@ -237,19 +231,17 @@ def revisions(service: ServiceOptions, name: PoolOption, cluster: ClusterName = 
 def diff(
     service: ServiceOptions,
     name: PoolOption,
-    cluster: ClusterName = "",
     revision: RevisionOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Show what a revision changed, by default the newest one."""
-    client, target = service.client(), service.cluster(cluster)
+    client, target = service.client(), service.target
     number = revision or client.pool(target, name)["properties"]["revision"]
     found = client.pool_revision(target, name, number)
     lines = [
         f"{change['path']}: {_value(change.get('before'))} -> {_value(change.get('after'))}"
         for change in found["properties"]["changes"]
     ]
-    output.print_result("\n".join(lines) or "No changes.", found, json)
+    service.print_result("\n".join(lines) or "No changes.", found)
 
 
 def _value(value: object) -> str:
@@ -261,7 +253,6 @@ def _value(value: object) -> str:
 def apply(
     service: ServiceOptions,
     name: PoolOption,
-    cluster: ClusterName = "",
     revision: RevisionOption = None,
     node: Annotated[
         list[str] | None, typer.Option(metavar="NODE", help="A node of the pool. Repeatable. Default: all.")
@@ -271,7 +262,6 @@ def apply(
         bool,
         typer.Option("--override-rollout", help="With one --node: ignore barred revisions and the active roll-out."),
     ] = False,
-    json: JsonOption = False,
 ) -> None:
     """Bring nodes of a pool to a revision of its template.
 
@@ -285,11 +275,11 @@ def apply(
             "Name it with --node. Nothing was changed.",
         )
     result = service.client().apply_pool(
-        service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade, override=override_rollout
+        service.target, name, revision, node or (), downgrade=allow_downgrade, override=override_rollout
     )
     applied = len(result["applied"])
     counts = f"{applied} node{'' if applied == 1 else 's'} changed, {len(result['unchanged'])} already there"
-    output.print_result(f"{name} revision {result['revision']}: {counts}", result, json)
+    service.print_result(f"{name} revision {result['revision']}: {counts}", result)
     if result["refused"]:
         raise _refused(name, result["refused"])
 
@@ -316,9 +306,7 @@ def allow_revision(
     service: ServiceOptions,
     name: PoolOption,
     revision: Annotated[int, typer.Option(metavar="N", min=1, help="Revision that a roll-out barred.")],
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     """Lift the bar of a revision that failed, to try it again."""
-    found = service.client().allow_revision(service.cluster(cluster), name, revision)
-    output.print_result(f"{name} revision {revision} is allowed", found, json)
+    found = service.client().allow_revision(service.target, name, revision)
+    service.print_result(f"{name} revision {revision} is allowed", found)

@@ -29,8 +29,6 @@ from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
     AllowDowngrade,
-    ClusterName,
-    JsonOption,
     PoolName,
     ServiceOptions,
     YesOption,
@@ -85,10 +83,10 @@ def _duration(text: str) -> Any:
     return typer.Option(metavar="TIME", help=text)
 
 
-def _rollouts(service: ServiceOptions, cluster: str, pool: str) -> RolloutClient:
+def _rollouts(service: ServiceOptions, pool: str) -> RolloutClient:
     from aks_flex_rp.rollout_client import RolloutClient
 
-    return RolloutClient(service.client(), service.cluster(cluster), pool)
+    return RolloutClient(service.client(), service.target, pool)
 
 
 @app.command()
@@ -98,7 +96,6 @@ def create(
     ctx: typer.Context,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
     revision: Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision. Default: the newest.")] = None,
     wave: Annotated[
         list[str] | None,
@@ -142,7 +139,6 @@ def create(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the roll-out has ended, and show its progress.")
     ] = True,
-    json: JsonOption = False,
 ) -> None:
     """Create and start a roll-out.
 
@@ -165,19 +161,19 @@ def create(
         allow_downgrade=allow_downgrade,
         replace_active=replace_active,
     )
-    rollouts = _rollouts(service, cluster, pool)
+    rollouts = _rollouts(service, pool)
     made = rollouts.create(name, properties)
     again = f"aks-flex-rp rollout show --pool {pool} --name {name}{given_options(ctx)}"
     if not wait:
-        output.print_result(f"{name} created, {progress_text(made['properties'])}", made, json)
+        service.print_result(f"{name} created, {progress_text(made['properties'])}", made)
         output.print_note(f"Follow it with `{again}`.")
         return
     made = _followed(rollouts, made, again)
     if made["properties"]["state"] == SUCCEEDED:
-        output.print_result(f"{end_text(made)}.", made, json)
+        service.print_result(f"{end_text(made)}.", made)
         return
-    if json:
-        output.print_result("", made, json)
+    if service.json:
+        service.print_result("", made)
     raise FlexError("rollout-failed", f"{end_text(made)}.", f"See the waves and failed nodes with `{again}`.")
 
 
@@ -203,11 +199,11 @@ def _followed(rollouts: RolloutClient, made: Document, again: str) -> Document:
 
 @app.command("list")
 @with_service
-def show_all(service: ServiceOptions, pool: PoolName, cluster: ClusterName = "", json: JsonOption = False) -> None:
+def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the roll-outs of a pool, the newest first."""
-    found = list(_rollouts(service, cluster, pool).list())
+    found = list(_rollouts(service, pool).list())
     rows = [_row(each) for each in found]
-    output.print_result(output.format_table(rows, COLUMNS) if rows else "No roll-outs.", found, json)
+    service.print_result(output.format_table(rows, COLUMNS) if rows else "No roll-outs.", found)
 
 
 def _row(rollout: Document) -> tuple[str, ...]:
@@ -237,16 +233,14 @@ def show(
     ctx: typer.Context,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     """Show a roll-out: state, waves, gates and failed nodes."""
-    rollouts = _rollouts(service, cluster, pool)
+    rollouts = _rollouts(service, pool)
     found = rollouts.get(name)
     bad = (each for state in BAD_STATES for each in rollouts.nodes(name, state=state))
-    failed = [] if json else list(islice(bad, MAX_FAILED + 1))
+    failed = [] if service.json else list(islice(bad, MAX_FAILED + 1))
     more = f"aks-flex-rp rollout nodes --pool {pool} --name {name} --node-state Failed{given_options(ctx)}"
-    output.print_result(output.with_command_name(format_rollout(found, failed, more)), found, json)
+    service.print_result(output.with_command_name(format_rollout(found, failed, more)), found)
 
 
 def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
@@ -291,18 +285,16 @@ def nodes(
     service: ServiceOptions,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
     node_state: Annotated[
         NodeState | None,
         typer.Option(metavar="STATE", help="Only nodes in this state, for example Failed or NotReversed."),
     ] = None,
     wave: Wave = None,
-    json: JsonOption = False,
 ) -> None:
     """List the nodes of a roll-out with their states."""
-    found = list(_rollouts(service, cluster, pool).nodes(name, state=node_state or "", wave=wave))
+    found = list(_rollouts(service, pool).nodes(name, state=node_state or "", wave=wave))
     rows = [_node_row(each) for each in found]
-    output.print_result(output.format_table(rows, NODE_COLUMNS) if rows else "No nodes.", found, json)
+    service.print_result(output.format_table(rows, NODE_COLUMNS) if rows else "No nodes.", found)
 
 
 def _node_row(node: Document) -> tuple[str, ...]:
@@ -316,12 +308,10 @@ def act(
     ctx: typer.Context,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
-    json: JsonOption = False,
 ) -> None:
     action = str(ctx.command.name)
-    found = _rollouts(service, cluster, pool).act(name, action)
-    output.print_result(f"{name} {DONE[action]}\n{progress_text(found['properties'])}", found, json)
+    found = _rollouts(service, pool).act(name, action)
+    service.print_result(f"{name} {DONE[action]}\n{progress_text(found['properties'])}", found)
 
 
 app.command("pause", help="Pause a roll-out. Nodes that are being updated finish.")(act)
@@ -336,15 +326,13 @@ def approve(
     service: ServiceOptions,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
     gate: Annotated[
         str | None, typer.Option(metavar="GATE", help="Name of the gate. Default: the one that waits.")
     ] = None,
-    json: JsonOption = False,
 ) -> None:
     """Approve the next wave of a roll-out that waits for it."""
-    found = _rollouts(service, cluster, pool).act(name, "approve", {"gate": gate} if gate else {})
-    output.print_result(f"{name} approved.\n{progress_text(found['properties'])}", found, json)
+    found = _rollouts(service, pool).act(name, "approve", {"gate": gate} if gate else {})
+    service.print_result(f"{name} approved.\n{progress_text(found['properties'])}", found)
 
 
 @app.command()
@@ -353,12 +341,10 @@ def delete(
     service: ServiceOptions,
     pool: PoolName,
     name: RolloutName,
-    cluster: ClusterName = "",
     yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Delete a roll-out that has ended, with its record. Barred revisions stay barred."""
     if not yes:
         output.confirm(f"Delete the record of the roll-out {name} of the pool {pool}?")
-    _rollouts(service, cluster, pool).delete(name)
-    output.print_result(f"{name} deleted", {}, json)
+    _rollouts(service, pool).delete(name)
+    service.print_result(f"{name} deleted", {})
