@@ -22,6 +22,19 @@ def follow(page: Page, way: Locator) -> None:
         way.click()
 
 
+def press(page: Page, name: str) -> None:
+    """Presses a button that leads to another page."""
+    follow(page, page.get_by_role("button", name=name))
+
+
+def follow_link(page: Page, name: str) -> None:
+    follow(page, page.get_by_role("link", name=name))
+
+
+def text_of(page: Page) -> str:
+    return page.get_by_role("main").inner_text()
+
+
 def sign_in(page: Page, provider: Provider, after: str = "/") -> None:
     """Signs in with the admin key and waits for the requested page."""
     page.goto(f"{provider.url}/ui/sign-in?next={quote(after)}")
@@ -42,19 +55,19 @@ def sign_in_by_entra(page: Page, provider: EntraProvider, who: EntraPrincipal, a
 
 
 def to_entra(page: Page) -> None:
-    follow(page, page.get_by_role("link", name="Entra ID"))
+    follow_link(page, "Entra ID")
 
 
 def give_password(page: Page, who: EntraPrincipal) -> None:
     page.get_by_label("User name").fill(who.name)
     page.get_by_label("Password").fill(PASSWORD)
-    follow(page, page.get_by_role("button", name="Sign in"))
+    press(page, "Sign in")
 
 
 def sign_out(page: Page) -> None:
     """Signs out from a page that does not refresh: a refresh could detect the end of the session first and reload."""
     assert page.locator("[data-live]").count() == 0
-    follow(page, page.get_by_role("button", name="Sign out"))
+    press(page, "Sign out")
     page.wait_for_url("**/ui/sign-in")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.fleet_data import OLD, Fleet, node_page
-from tests.browser.navigation import follow, sign_in
+from tests.browser.navigation import press, sign_in
 from tests.browser.providers import running_pages
 from tests.browser.test_pools import fill, pool_address
 from tests.browser.viewports import Opened
@@ -45,7 +45,7 @@ def preview_of_pool(page: Page, provider: Provider) -> None:
     page.get_by_label("Maximum pods").fill("110")
     page.get_by_label("Start time").fill("22:00")
     page.get_by_label("Sunday").check()
-    follow(page, page.get_by_role("button", name="Preview"))
+    press(page, "Preview")
 
 
 def running_rollout(page: Page, provider: Provider) -> None:

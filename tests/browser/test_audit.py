@@ -13,7 +13,7 @@ import pytest
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
@@ -55,7 +55,7 @@ def rows(page: Page) -> list[str]:
 
 
 def apply(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Apply"))
+    press(page, "Apply")
 
 
 def test_audit_page_is_accessible_and_escapes_hostile_text(provider: Provider, open_page: Opened) -> None:
@@ -88,7 +88,7 @@ def test_audit_page_filters_events(provider: Provider, open_page: Opened) -> Non
     [only] = rows(page)
     assert "Change denied" in only
     assert "bob@example.com" in only
-    follow(page, page.get_by_role("link", name="Clear"))
+    follow_link(page, "Clear")
     page.get_by_label("Caller").fill("ann@example.com")
     page.get_by_role("combobox", name="Event").select_option("Deleted")
     apply(page)
@@ -108,12 +108,12 @@ def test_older_audit_events_are_on_further_pages(provider: Provider, open_page: 
     seen = []
     for _ in range(2):
         seen += rows(page)
-        follow(page, page.get_by_role("link", name="Older"))
+        follow_link(page, "Older")
     seen += rows(page)
     assert len(seen) >= MANY
     assert len(set(page.locator("tbody details").evaluate_all("all => all.map(each => each.id)"))) == len(rows(page))
     assert "many-119" in seen[0]
-    follow(page, page.get_by_role("link", name="Newest"))
+    follow_link(page, "Newest")
     assert "many-119" in rows(page)[0]
 
 
@@ -156,7 +156,7 @@ def test_reader_sees_audit_events_of_own_clusters_only(entra_provider: EntraProv
 def test_audit_page_is_forbidden_without_any_role(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger, "/ui/audit")
-    assert "Ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
+    assert "Ask the cluster owner for the Reader role" in text_of(page)
     judge_on_every_screen(page, "audit-nowhere")
     for path in ("/ui/audit.csv", "/ui/audit.json", "/ui/audit.csv?before=99", f"/ui/audit.csv?resource={PLANT}"):
         assert page.request.get(f"{entra_provider.url}{path}").status == 403

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
 from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
@@ -85,16 +85,16 @@ def test_create_works_without_javascript_and_back_keeps_input(provider: Provider
     go_on(page)
     page.get_by_label("Key of label 1").fill("site")
     page.get_by_label("Value of label 1").fill("hall-1")
-    follow(page, page.get_by_role("button", name="Add label"))
+    press(page, "Add label")
     page.get_by_label("Key of label 2").fill("gone")
-    follow(page, page.get_by_role("button", name="Add label"))
+    press(page, "Add label")
     page.get_by_label("Key of label 3").fill("line")
     page.get_by_label("Value of label 3").fill("3")
-    follow(page, page.get_by_role("button", name="Remove label 2"))
+    press(page, "Remove label 2")
     page.get_by_label("Key of taint 1").fill("dedicated")
     page.get_by_label("Effect of taint 1").select_option("NoExecute")
     for _ in range(3):
-        follow(page, page.get_by_role("button", name="Back"))
+        press(page, "Back")
     assert page.get_by_label("Node name").input_value() == name
     go_on(page)
     assert page.get_by_label("Managed identity", exact=True).is_checked()
@@ -199,7 +199,7 @@ def test_create_does_not_overwrite_node_created_concurrently(provider: Provider,
 def test_reader_cannot_create_and_page_names_required_role(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
-    assert "Ask the cluster owner for the Contributor role" in page.get_by_role("main").inner_text()
+    assert "Ask the cluster owner for the Contributor role" in text_of(page)
     assert page.get_by_role("button", name="Next").count() == 0
     judge_on_every_screen(page, "create-reader")
     csrf = page.locator("input[name=csrf]").first.input_value()
@@ -219,5 +219,5 @@ def test_create_page_without_clusters_explains_cluster_add(
         provider.running.call(provider.running.service.store.delete_cluster(PLANT.key))
         page = open_page(Screen(360))
         sign_in(page, provider, "/ui/create")
-        assert "aks-flex-rp cluster add" in page.get_by_role("main").inner_text()
+        assert "aks-flex-rp cluster add" in text_of(page)
         judge_on_every_screen(page, "create-nowhere")

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.browser.accessibility import judge, judge_on_every_screen
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, client_of, principal
@@ -38,7 +38,7 @@ def edited(page: Page, provider: Provider, name: str) -> None:
 
 
 def save(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Save"))
+    press(page, "Save")
 
 
 def test_edit_form_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
@@ -148,9 +148,9 @@ def test_new_join_command_is_shown_once_and_invalidates_previous_url(provider: P
     made = provider.running.admin.put(name, {"properties": {}}, url=True).json["properties"]["configUrl"]
     page = open_page()
     sign_in(page, provider, address(name, "/token"))
-    assert "stops working" in page.get_by_role("main").inner_text()
+    assert "stops working" in text_of(page)
     judge_on_every_screen(page, "token")
-    follow(page, page.get_by_role("button", name="Create command"))
+    press(page, "Create command")
     page.get_by_text("aks-flex-node agent --config-url").wait_for()
     command = page.get_by_text("aks-flex-node agent --config-url").inner_text()
     url = command.split("'")[1]
@@ -169,11 +169,11 @@ def test_resubmitted_token_form_makes_only_one_join_command(provider: Provider, 
     sign_in(one, provider, address("oven-twice", "/token"))
     two = one.context.new_page()
     two.goto(provider.url + address("oven-twice", "/token"))
-    follow(one, one.get_by_role("button", name="Create command"))
+    press(one, "Create command")
     one.get_by_text("aks-flex-node agent --config-url").wait_for()
     version = properties(provider, "oven-twice")["configVersion"]
     open_page.expect("status of 409")
-    follow(two, two.get_by_role("button", name="Create command"))
+    press(two, "Create command")
     assert "No command was created" in two.get_by_role("alert").inner_text()
     assert properties(provider, "oven-twice")["configVersion"] == version
 
@@ -183,16 +183,16 @@ def test_delete_requires_node_name_and_shows_deleted_page(provider: Provider, op
     provider.fleet.ready(name)
     page = open_page()
     sign_in(page, provider, address(name, "/delete"))
-    assert "evicted" in page.get_by_role("main").inner_text()
+    assert "evicted" in text_of(page)
     open_page.expect("status of 400")
     page.get_by_label("enter the node name").fill("press-1")
-    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    press(page, f"Delete {name}")
     assert "does not match this node" in page.get_by_role("alert").inner_text()
     judge_on_every_screen(page, "delete-wrong-name")
     page.get_by_label("enter the node name").fill(name)
-    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    press(page, f"Delete {name}")
     page.wait_for_url(f"**{address(name)}")
-    assert "The machine is unbootstrapped automatically" in page.get_by_role("main").inner_text()
+    assert "The machine is unbootstrapped automatically" in text_of(page)
     judge_on_every_screen(page, "deleted")
     assert provider.running.admin.get(name).status == 404
 
@@ -205,7 +205,7 @@ def test_delete_is_refused_when_node_changed_meanwhile(provider: Provider, open_
     provider.running.admin.put(name, principal(client_of(name), secret=None, nodeConfig={"maxPods": 9}))
     open_page.expect("status of 409")
     page.get_by_label("enter the node name").fill(name)
-    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    press(page, f"Delete {name}")
     assert "The node was not deleted" in page.get_by_role("alert").inner_text()
     assert provider.running.admin.get(name).status == 200
 
@@ -216,13 +216,13 @@ def test_key_is_revoked_after_confirmation(provider: Provider, open_page: Opened
     key, path = HeldKey(), url.partition("#")[0].removeprefix(admin.connection.url)
     assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
     sign_in(page, provider, address(name))
-    assert fingerprint(key.thumbprint) in page.locator("main").inner_text()
+    assert fingerprint(key.thumbprint) in text_of(page)
 
-    follow(page, page.get_by_role("link", name="Revoke key"))
-    assert "stays in the cluster" in page.locator("main").inner_text()
-    follow(page, page.get_by_role("button", name="Revoke key"))
+    follow_link(page, "Revoke key")
+    assert "stays in the cluster" in text_of(page)
+    press(page, "Revoke key")
 
-    text = page.locator("main").inner_text()
+    text = text_of(page)
     assert f"{fingerprint(key.thumbprint)} (revoked)" in text
     assert page.get_by_role("link", name="Revoke key").count() == 0
     assert admin.get(name).properties["status"]["nodeKey"]["state"] == "Revoked"

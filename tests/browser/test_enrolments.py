@@ -10,9 +10,9 @@ import pytest
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.dashboard import enrolment_pages
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, sign_in
+from tests.browser.navigation import follow, follow_link, press, sign_in, text_of
 from tests.browser.test_node_page import address
-from tests.browser.test_pools import pool_address, put, text_of
+from tests.browser.test_pools import pool_address, put
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def pool(provider: Provider) -> str:
 def test_enrolment_is_created_and_its_line_shown_once(provider: Provider, open_page: Opened, pool: str) -> None:
     page = open_page()
     sign_in(page, provider, pool_address(pool))
-    follow(page, page.get_by_role("link", name="Enrol machines"))
+    follow_link(page, "Enrol machines")
     judge_on_every_screen(page, "enrolments-none")
     page.get_by_label("Machines", exact=True).fill("many")
-    follow(page, page.get_by_role("button", name="Create enrolment"))
+    press(page, "Create enrolment")
     assert "must be numbers" in text_of(page)
     judge_on_every_screen(page, "enrolments-problem")
     page.get_by_label("Machines", exact=True).fill("3")
     page.get_by_label("Names of the nodes").fill("web-{number:02}")
     page.get_by_label("Approval").select_option("automatic")
-    follow(page, page.get_by_role("button", name="Create enrolment"))
+    press(page, "Create enrolment")
     line = page.locator("#line").inner_text()
     judge_on_every_screen(page, "enrolments-created")
     url = line.split("'")[1]
@@ -57,7 +57,7 @@ def test_list_of_machines_names_the_wrong_line(provider: Provider, open_page: Op
     sign_in(page, provider, f"{pool_address(pool)}/enrolments")
     page.get_by_label("Approval").select_option("allowList")
     page.get_by_label("List of machines").fill("serialNumber\nABC1\n0000\n")
-    follow(page, page.get_by_role("button", name="Create enrolment"))
+    press(page, "Create enrolment")
     assert "line 3: '0000' is not a serialNumber" in text_of(page)
 
 
@@ -78,7 +78,7 @@ def test_machines_are_approved_rejected_and_escaped(provider: Provider, open_pag
     follow(page, page.locator(f"#reject-{shown[0]}"))
     follow(page, page.locator(f"#approve-{shown[1]}"))
     assert [made.enrol(each).status for each in (hostile, other)] == [409, 200]
-    follow(page, page.get_by_role("button", name="Revoke"))
+    press(page, "Revoke")
     assert page.locator("#state").inner_text() == "Revoked"
     assert page.get_by_role("button", name="Revoke").count() == 0
 
@@ -89,9 +89,9 @@ def test_node_is_released_for_reimaging(provider: Provider, open_page: Opened, p
     made.enrol(machine)
     page = open_page()
     sign_in(page, provider, address(machine.hostname))
-    follow(page, page.get_by_role("link", name="Release"))
+    follow_link(page, "Release")
     judge_on_every_screen(page, "release")
-    follow(page, page.get_by_role("button", name="Release"))
+    press(page, "Release")
     assert [each["state"] for each in made.machines] == ["Released"]
     assert made.enrol(machine.wiped()).status == 200
 
@@ -105,7 +105,7 @@ def test_page_of_a_revoked_key_names_the_open_enrolment(provider: Provider, open
     assert "Revoke the enrolment as well" in text_of(page)
     judge_on_every_screen(page, "revoke-key-of-an-enrolled-node")
     follow(page, page.get_by_role("link", name=made.id))
-    follow(page, page.get_by_role("button", name="Revoke"))
+    press(page, "Revoke")
     page.goto(provider.url + address(machine.hostname, "/revoke-key"))
     assert "Revoke the enrolment" not in text_of(page)
 

@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
 from tests.browser.accessibility import judge
-from tests.browser.navigation import follow
+from tests.browser.navigation import press
 from tests.browser.viewports import WIDE
 from tests.service.lab.cloud_harness import running_provider
 
@@ -56,7 +56,7 @@ def application(cloud: Cloud, certificate: CertificatePair) -> Iterator[Applicat
 def sign_in(page: Page, password: str) -> None:
     page.get_by_label("User name").fill("page@flex.internal")
     page.get_by_label("Password").fill(password)
-    follow(page, page.get_by_role("button", name="Sign in"))
+    press(page, "Sign in")
 
 
 def test_entra_sign_in_page_is_accessible(application: Application, open_page: Opened) -> None:
@@ -80,7 +80,7 @@ def test_entra_sign_in_redirects_with_code(
     application.ask(page, response_mode=mode)
     sign_in(page, "pass word")
     if mode == "form_post" and not scripts:
-        follow(page, page.get_by_role("button", name="Continue"))
+        press(page, "Continue")
     told = application.heard(page)
     assert told["state"] == ["s&s"]
     assert len(told["code"][0]) > 40
@@ -90,5 +90,5 @@ def test_cancelled_entra_sign_in_returns_access_denied(application: Application,
     page = open_page()
     application.ask(page, login_hint="page@flex.internal")
     assert page.get_by_label("User name").input_value() == "page@flex.internal"
-    follow(page, page.get_by_role("button", name="Cancel"))
+    press(page, "Cancel")
     assert application.heard(page)["error"] == ["access_denied"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, give_key
+from tests.browser.navigation import follow, follow_link, give_key, press
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -58,13 +58,13 @@ def test_fleet_page_searches_filters_and_sorts_without_apply_button(open_page: O
     page = fleet(open_page, provider)
     search(page, "press line=3")
     assert names(page) == ["press-3"]
-    follow(page, page.get_by_role("link", name="Clear"))
+    follow_link(page, "Clear")
     search(page, "oven")
     with page.expect_navigation():
         page.get_by_label("State").select_option("Failed")
     page.wait_for_url("**state=Failed*")
     assert names(page) == ["oven-failed"]
-    follow(page, page.get_by_role("link", name="Clear"))
+    follow_link(page, "Clear")
     follow(page, page.get_by_role("link", name="Node", exact=True))
     page.wait_for_url("**order=desc*")
     shown = names(page)
@@ -109,5 +109,5 @@ def test_fleet_page_works_without_javascript(open_page: Opened, provider: Provid
     page.goto(f"{provider.url}/?search=press")
     give_key(page, provider.key)
     page.get_by_label("Search").fill("press-2")
-    follow(page, page.get_by_role("button", name="Apply"))
+    press(page, "Apply")
     assert names(page) == ["press-2"]

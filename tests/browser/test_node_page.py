@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import follow, follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.service.rp.api.bodies import SECRET, client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -29,7 +29,7 @@ def address(name: str, below: str = "") -> str:
 def node_page_text(page: Page, provider: Provider, name: str) -> str:
     """Returns all text of a node's page."""
     sign_in(page, provider, address(name))
-    return page.get_by_role("main").inner_text()
+    return text_of(page)
 
 
 def test_node_page_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
@@ -46,7 +46,7 @@ def test_node_page_shows_cause_and_remedy_when_not_ready(provider: Provider, ope
     assert "ServiceFailed" in text
     judge_on_every_screen(page, "node-not-ready")
     follow(page, page.locator("main a[href='/ui/help/service-failed']").first)
-    assert "service-failed" in page.get_by_role("main").inner_text()
+    assert "service-failed" in text_of(page)
     judge_on_every_screen(page, "help")
 
 
@@ -57,7 +57,7 @@ def test_node_page_shows_failed_join_step_and_link_to_new_command(provider: Prov
     assert "Join requested" in step.inner_text()
     assert NO_ROUTE in step.inner_text()
     judge_on_every_screen(page, "node-failed")
-    follow(page, page.get_by_role("link", name="Create a new join command"))
+    follow_link(page, "Create a new join command")
     page.wait_for_url(f"**{address('oven-failed', '/token')}")
 
 
@@ -110,7 +110,7 @@ def test_node_pages_contain_no_secret(provider: Provider, open_page: Opened) -> 
     page = open_page()
     node_page_text(page, provider, "press-1")
     page.get_by_text("Desired configuration as JSON").click()
-    assert '"clientId"' in page.get_by_role("main").inner_text()
+    assert '"clientId"' in text_of(page)
     for below in ("", "/edit", "/token", "/delete"):
         page.goto(provider.url + address("press-1", below))
         assert SECRET not in page.content()
@@ -119,7 +119,7 @@ def test_node_pages_contain_no_secret(provider: Provider, open_page: Opened) -> 
 def test_reader_sees_node_page_without_actions(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
-    assert "The node is Ready and can run pods." in page.get_by_role("main").inner_text()
+    assert "The node is Ready and can run pods." in text_of(page)
     assert page.locator("main form, main a[href*=edit], main a[href*=token], main a[href*=delete]").count() == 0
     open_page.expect("status of 403")
     for below in ("/edit", "/token", "/delete"):
@@ -130,9 +130,9 @@ def test_reader_sees_node_page_without_actions(entra_provider: EntraProvider, op
 def test_node_page_links_to_audit_events_of_node(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     node_page_text(page, provider, "press-2")
-    follow(page, page.get_by_role("link", name="All events of this node"))
+    follow_link(page, "All events of this node")
     page.wait_for_url("**/ui/audit?resource=**")
-    text = page.get_by_role("main").inner_text()
+    text = text_of(page)
     assert "press-2" in text
     assert "press-1" not in text
 
@@ -148,7 +148,7 @@ def test_missing_node_page_keeps_navigation_on_every_screen(provider: Provider, 
     open_page.expect("status of 404")
     sign_in(page, provider)
     page.goto(provider.url + address("nobody"))
-    assert "Not found" in page.get_by_role("main").inner_text()
+    assert "Not found" in text_of(page)
     judge_on_every_screen(page, "node-missing")
     follow(page, page.get_by_role("navigation", name="Main").get_by_role("link", name="Audit"))
     page.wait_for_url("**/ui/audit")
@@ -165,6 +165,6 @@ def test_node_page_shows_machine_and_resumes_paused_node(provider: Provider, ope
     for known in ("Paused.", "0123456789abcdef", "press-4.hall-1.example", "10.0.0.4", "Debian 13"):
         assert known in text
     judge_on_every_screen(page, "node-paused")
-    follow(page, page.get_by_role("button", name="Resume"))
-    assert "Paused." not in page.get_by_role("main").inner_text()
+    press(page, "Resume")
+    assert "Paused." not in text_of(page)
     assert provider.running.admin.get(name).json["properties"]["nodeConfig"]["updatePolicy"] == {"drain": False}

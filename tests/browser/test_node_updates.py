@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.timestamps import format_utc
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import sign_in
+from tests.browser.navigation import sign_in, text_of
 from tests.browser.wizard import command_on, create_with_principal, create_with_token
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
@@ -58,7 +58,7 @@ def test_joining_page_shows_failure_cause_and_remedy(provider: Provider, open_pa
     assert provider.running.admin.report("follow-2", told).status == 200
     wait_for(page, "Join requested", "failed")
     assert cause in page.locator(".step.failed").inner_text()
-    assert "run aks-flex-node agent without options on the machine" in page.get_by_role("main").inner_text()
+    assert "run aks-flex-node agent without options on the machine" in text_of(page)
     judge_on_every_screen(page, "created-failed")
 
 
@@ -81,7 +81,7 @@ def test_join_command_is_shown_only_once(provider: Provider, open_page: Opened) 
     assert secret not in other.content()
     page.reload()
     assert secret not in page.content()
-    assert "shown once" in page.get_by_role("main").inner_text()
+    assert "shown once" in text_of(page)
     assert page.get_by_role("link", name="create a new join command").get_attribute("href")
     assert secret not in provider.running.log
     assert provider.running.admin.fetch(url, key=HeldKey()).status == 200

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
-from tests.browser.test_pools import fill, pool_address, put, text_of
+from tests.browser.navigation import follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.test_pools import fill, pool_address, put
 from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -39,7 +39,7 @@ def shown(provider: Provider, pool: str) -> Any:
 
 
 def preview(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Preview"))
+    press(page, "Preview")
 
 
 def rest(page: Page, document: Any) -> None:
@@ -56,7 +56,7 @@ def wrong_at(page: Page, label: str) -> str:
 def test_pool_is_created_after_a_preview(provider: Provider, open_page: Opened, pool: str) -> None:
     page = open_page()
     sign_in(page, provider, "/ui/pools")
-    follow(page, page.get_by_role("link", name="New pool"))
+    follow_link(page, "New pool")
     assert page.get_by_label("Managed node").is_checked()
     judge_on_every_screen(page, "pool-new")
     page.get_by_label("Name", exact=True).fill(pool)
@@ -76,11 +76,11 @@ def test_pool_is_created_after_a_preview(provider: Provider, open_page: Opened, 
     assert "dedicated=edge:NoSchedule" in taint.inner_text()
     judge_on_every_screen(page, "pool-new-preview")
 
-    follow(page, page.get_by_role("button", name="Back"))
+    press(page, "Back")
     assert page.get_by_label("Labels").input_value() == "site=north\nexample.com/line=7"
     assert page.get_by_label("Managed node").is_checked()
     preview(page)
-    follow(page, page.get_by_role("button", name="Create pool"))
+    press(page, "Create pool")
     page.wait_for_url(f"**{pool_address(pool)}")
     made = shown(provider, pool)
     assert (made["description"], made["revision"]) == ("Pumps of the north", 1)
@@ -100,7 +100,7 @@ def test_edit_makes_a_revision_and_changes_no_node(provider: Provider, open_page
     fill(provider, pool)
     page = open_page()
     sign_in(page, provider, pool_address(pool))
-    follow(page, page.get_by_role("link", name="Edit"))
+    follow_link(page, "Edit")
     judge_on_every_screen(page, "pool-edit")
     page.get_by_label("Maximum pods").fill("70")
     page.get_by_label("Labels").fill("site=south\nrack=1")
@@ -113,7 +113,7 @@ def test_edit_makes_a_revision_and_changes_no_node(provider: Provider, open_page
     judge_on_every_screen(page, "pool-preview")
     assert shown(provider, pool)["revision"] == 2, "a preview writes nothing"
 
-    follow(page, page.get_by_role("button", name="Save revision 3"))
+    press(page, "Save revision 3")
     page.wait_for_url(f"**{pool_address(pool)}")
     template = shown(provider, pool)["template"]["nodeConfig"]
     assert (template["maxPods"], template["labels"]) == (70, {"site": "south", "rack": "1"})
@@ -130,7 +130,7 @@ def test_edit_of_description_makes_no_revision(provider: Provider, open_page: Op
     page.get_by_label("Description").fill("Pumps")
     preview(page)
     assert "this makes no new revision" in text_of(page)
-    follow(page, page.get_by_role("button", name="Save description"))
+    press(page, "Save description")
     assert (shown(provider, pool)["revision"], shown(provider, pool)["description"]) == (2, "Pumps")
     page.goto(f"{provider.url}{pool_address(pool)}/edit")
     preview(page)
@@ -184,14 +184,14 @@ def test_edit_conflict_shows_other_change_and_merges(provider: Provider, open_pa
     preview(page)
     put(provider, pool, {"nodeConfig": {"labels": {"site": "hall-2", "line": "1"}, "maxPods": 33}}, HOSTILE[:200])
     open_page.expect("status of 409")
-    follow(page, page.get_by_role("button", name="Save revision 2"))
+    press(page, "Save revision 2")
     told = page.get_by_role("table", name="Changes by another user")
     assert "hall-3" in told.get_by_role("row", name="nodeConfig.labels.site").inner_text()
     assert "current value is used" in told.get_by_role("row", name="nodeConfig.maxPods").inner_text()
     assert shown(provider, pool)["revision"] == 2
     judge_on_every_screen(page, "pool-edit-raced")
     preview(page)
-    follow(page, page.get_by_role("button", name="Save revision 3"))
+    press(page, "Save revision 3")
     assert shown(provider, pool)["template"]["nodeConfig"] == {
         "labels": {"site": "hall-3", "line": "2"},
         "maxPods": 33,
@@ -220,13 +220,13 @@ def test_hostile_input_is_escaped(provider: Provider, open_page: Opened, pool: s
     assert page.get_by_text(HOSTILE).first.is_visible()
     assert page.locator("main script, main img").count() == 0
     judge(page, "pool-hostile-preview")
-    follow(page, page.get_by_role("button", name="Create pool"))
-    follow(page, page.get_by_role("link", name="Edit"))
+    press(page, "Create pool")
+    follow_link(page, "Edit")
     assert page.get_by_label("Description").input_value() == HOSTILE
     assert "</textarea><script>" in page.get_by_label("Rest of the template as JSON").input_value()
     assert page.locator("main script, main img").count() == 0
-    follow(page, page.get_by_role("link", name="Cancel"))
-    follow(page, page.get_by_role("link", name="Delete"))
+    follow_link(page, "Cancel")
+    follow_link(page, "Delete")
     assert page.locator("main script, main img").count() == 0
 
 
@@ -234,7 +234,7 @@ def test_pool_is_deleted_only_without_nodes_and_by_name(provider: Provider, open
     fill(provider, pool, 1)
     admin, page = provider.running.admin, open_page()
     sign_in(page, provider, pool_address(pool))
-    follow(page, page.get_by_role("link", name="Delete"))
+    follow_link(page, "Delete")
     assert "A pool with nodes cannot be deleted. This pool has 1 node." in text_of(page)
     assert page.get_by_role("button", name="Delete").count() == 0
     judge_on_every_screen(page, "pool-delete-with-nodes")
@@ -245,23 +245,23 @@ def test_pool_is_deleted_only_without_nodes_and_by_name(provider: Provider, open
     assert "Its 1 enrolment ends" in text_of(page)
     open_page.expect("status of (400|409)")
     page.get_by_label("enter the pool name").fill("other")
-    follow(page, page.get_by_role("button", name=f"Delete {pool}"))
+    press(page, f"Delete {pool}")
     assert "The name does not match this pool." in text_of(page)
     judge_on_every_screen(page, "pool-delete")
 
     assert admin.put(f"{pool}-2", {"properties": {"poolName": pool}}).status == 201
     page.get_by_label("enter the pool name").fill(pool)
-    follow(page, page.get_by_role("button", name=f"Delete {pool}"))
+    press(page, f"Delete {pool}")
     assert f"The pool '{pool}' has 1 node: {pool}-2." in page.get_by_role("alert").inner_text()
 
     assert admin.delete(f"{pool}-2").status in {200, 204}
     page.goto(f"{provider.url}{pool_address(pool)}/delete")
     put(provider, pool, {"nodeConfig": {"maxPods": 9}})
     page.get_by_label("enter the pool name").fill(pool)
-    follow(page, page.get_by_role("button", name=f"Delete {pool}"))
+    press(page, f"Delete {pool}")
     assert "The pool was not deleted." in page.get_by_role("alert").inner_text()
     page.get_by_label("enter the pool name").fill(pool)
-    follow(page, page.get_by_role("button", name=f"Delete {pool}"))
+    press(page, f"Delete {pool}")
     page.wait_for_url("**/ui/pools")
     assert admin.pool("GET", pool).status == 404
 
@@ -283,7 +283,7 @@ def test_contributor_cannot_set_what_only_owners_may(
     judge_on_every_screen(page, "pool-edit-not-owner")
     page.get_by_label("Rest of the template as JSON").fill(json.dumps({"nodeConfig": MIRRORS}))
     preview(page)
-    follow(page, page.get_by_role("button", name="Save revision 2"))
+    press(page, "Save revision 2")
     assert shown(entra_provider, pool)["template"]["nodeConfig"] == {**MIRRORS, "maxPods": 60}
 
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import follow, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.browser.wizard import create, go_on
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
@@ -49,10 +47,6 @@ def fill(provider: Provider, pool: str, nodes: int = 2) -> None:
     put(provider, pool, {"nodeConfig": {"maxPods": 60, "labels": {"site": "north"}, "taints": [taint]}}, HOSTILE)
 
 
-def text_of(page: Page) -> str:
-    return page.get_by_role("main").inner_text()
-
-
 def test_pool_is_found_and_applied_to_one_node_then_to_all(provider: Provider, open_page: Opened, pool: str) -> None:
     fill(provider, pool)
     page = open_page()
@@ -66,9 +60,9 @@ def test_pool_is_found_and_applied_to_one_node_then_to_all(provider: Provider, o
     assert "nodeConfig.maxPods" in newest
     assert "nodeConfig.taints['edge:NoSchedule']" in newest
 
-    follow(page, page.get_by_role("button", name=f"Apply to {pool}-1"))
+    press(page, f"Apply to {pool}-1")
     assert "1 node changed, 0 already on this revision, 0 not changed." in text_of(page)
-    follow(page, page.get_by_role("button", name="Apply revision 2 to 1 node"))
+    press(page, "Apply revision 2 to 1 node")
     assert "1 node changed, 1 already on this revision, 0 not changed." in text_of(page)
     assert page.get_by_role("button", name="Apply").count() == 0
     shown = provider.running.admin.get(f"{pool}-2").json["properties"]
@@ -81,7 +75,7 @@ def test_refused_node_is_named_with_the_reason(provider: Provider, open_page: Op
     put(provider, pool, {"versions": {"kubernetes": "1.33.1"}})
     page = open_page()
     sign_in(page, provider, pool_address(pool))
-    follow(page, page.get_by_role("button", name="Apply revision 2 to 1 node"))
+    press(page, "Apply revision 2 to 1 node")
     assert f"{pool}-1: '1.33.1' is older than the current version 1.34.4." in text_of(page)
     judge_on_every_screen(page, "pool-refused")
 

@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.navigation import follow, follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.browser.test_pool_forms import wrong_at
-from tests.browser.test_pools import pool_address, text_of
+from tests.browser.test_pools import pool_address
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, SimulatedFleet
 from tests.wait import until
 
@@ -55,7 +55,7 @@ def writing_paths(fleet: SimulatedFleet) -> list[str]:
 
 
 def order(page: Page, name: str) -> None:
-    follow(page, page.get_by_role("button", name=name))
+    press(page, name)
 
 
 def test_roll_out_is_started_and_followed_to_its_end(provider: Provider, open_page: Opened) -> None:
@@ -63,7 +63,7 @@ def test_roll_out_is_started_and_followed_to_its_end(provider: Provider, open_pa
     fleet.write(BETTER)
     page = open_page()
     sign_in(page, provider, pool_address(fleet.pool))
-    follow(page, page.get_by_role("link", name="Start a roll-out"))
+    follow_link(page, "Start a roll-out")
     assert page.get_by_label("Name of the roll-out").input_value() == "revision-2"
     assert page.get_by_label("Waves", exact=True).input_value() == "1, 10%, 50%, 100%"
     judge_on_every_screen(page, "rollout-new")
@@ -110,7 +110,7 @@ def test_failed_node_is_shown_with_its_cause(provider: Provider, open_page: Open
     assert "that revision failed in the roll-out 'r1'" in wrong_at(page, "Revision")
     judge_on_every_screen(page, "rollout-new-barred")
     page.goto(f"{provider.url}{pool_address(fleet.pool)}")
-    follow(page, page.get_by_role("link", name="Allow revision 2"))
+    follow_link(page, "Allow revision 2")
     assert "nodeConfig.maxPods=13" in text_of(page)
     judge_on_every_screen(page, "revision-allow")
     order(page, "Allow revision 2")
@@ -129,19 +129,19 @@ def test_halted_roll_out_is_reversed_after_confirmation(provider: Provider, open
     failed = page.get_by_role("region", name="Failed nodes table")
     assert "containerd does not start." in failed.get_by_role("row", name=fleet.names[0]).inner_text()
     judge_on_every_screen(page, "rollout-halted")
-    follow(page, page.get_by_role("link", name="Reverse"))
+    follow_link(page, "Reverse")
     assert "1 node that has got revision 2 goes back" in text_of(page)
     judge_on_every_screen(page, "rollout-reverse")
     assert fleet.shown()["state"] == "Halted", "nothing happens before the confirmation"
 
     page = open_page(java_script_enabled=False)
     sign_in(page, provider, rollout_address(fleet))
-    follow(page, page.get_by_role("link", name="Reverse"))
+    follow_link(page, "Reverse")
     order(page, "Reverse r1")
     page.wait_for_url(f"**{rollout_address(fleet)}")
     fleet.work_until("Reversed")
     page.reload()
-    follow(page, page.get_by_role("link", name="Delete"))
+    follow_link(page, "Delete")
     order(page, "Delete r1")
     page.wait_for_url(f"**{pool_address(fleet.pool)}")
     assert fleet.rollout("GET").status == 404
@@ -165,7 +165,7 @@ def test_gate_is_approved_and_roll_out_paused_resumed_aborted(provider: Provider
     gate = page.get_by_role("region", name="Gates table").get_by_role("row", name="person")
     assert "Approved by " in gate.inner_text()
     expect(page.get_by_role("main")).to_contain_text(f"{fleet.names[1]}: it is updating")
-    follow(page, page.get_by_role("link", name="Abort"))
+    follow_link(page, "Abort")
     assert "No further node gets revision 2: 2 nodes keep the revision they have." in text_of(page)
     judge_on_every_screen(page, "rollout-abort")
     order(page, "Abort r1")
@@ -240,7 +240,7 @@ def test_nodes_of_a_large_roll_out_are_paged(provider: Provider, open_page: Open
     sign_in(page, provider, rollout_address(fleet))
     rows = page.get_by_role("region", name="Nodes of the roll-out").locator("tbody th")
     first = [each.inner_text() for each in rows.all()]
-    follow(page, page.get_by_role("link", name="Next"))
+    follow_link(page, "Next")
     second = [each.inner_text() for each in rows.all()]
     assert (len(first), len(second)) == (25, 2)
     assert sorted([*first, *second]) == sorted(fleet.names)
@@ -265,7 +265,7 @@ def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, op
         assert (answer.status, "Access denied" in answer.text()) == (403, True), path
     assert fleet.shown()["state"] == "Gates"
     page.goto(f"{entra_provider.url}{rollout_address(fleet)}")
-    follow(page, page.get_by_role("link", name="All events of this roll-out"))
+    follow_link(page, "All events of this roll-out")
     started = page.get_by_role("row", name="Roll-out started")
     assert started.get_by_role("link").get_attribute("href") == rollout_address(fleet)
     page.goto(f"{entra_provider.url}{pool_address(fleet.pool)}")

@@ -13,13 +13,15 @@ from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import node_page
 from tests.browser.navigation import (
     SESSION,
-    follow,
+    follow_link,
     give_key,
     give_password,
+    press,
     session_of,
     sign_in,
     sign_in_by_entra,
     sign_out,
+    text_of,
     to_entra,
 )
 from tests.browser.providers import PASSWORD, running_pages
@@ -211,7 +213,7 @@ def test_user_without_role_sees_no_nodes_and_a_role_hint(entra_provider: EntraPr
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger)
     assert "press-1" not in page.content()
-    assert "ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
+    assert "ask the cluster owner for the Reader role" in text_of(page)
 
 
 def test_cancelled_entra_sign_in_is_reported_and_can_be_retried(
@@ -221,10 +223,10 @@ def test_cancelled_entra_sign_in_is_reported_and_can_be_retried(
     page.goto(f"{entra_provider.url}/")
     to_entra(page)
     open_page.expect("status of 401")
-    follow(page, page.get_by_role("button", name="Cancel"))
+    press(page, "Cancel")
     assert "declined" in page.get_by_role("alert").inner_text()
     assert not session_of(page)
-    follow(page, page.get_by_role("link", name="Sign in"))
+    follow_link(page, "Sign in")
     to_entra(page)
     give_password(page, entra_provider.owner)
     page.wait_for_url(f"{entra_provider.url}/")
@@ -298,7 +300,7 @@ def submit_cross_site_form(page: Page, address: str, **fields: str) -> None:
     form = f'<form method="post" action="{address}">{inputs}<button>Win</button></form>'
     page.route("https://elsewhere.example/", lambda route: route.fulfill(body=form, content_type="text/html"))
     page.goto("https://elsewhere.example/")
-    follow(page, page.get_by_role("button", name="Win"))
+    press(page, "Win")
 
 
 def begun(page: Page, provider: EntraProvider) -> str:

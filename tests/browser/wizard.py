@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from tests.browser.navigation import follow, sign_in
+from tests.browser.navigation import follow, press, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,7 +28,7 @@ def go_on(page: Page) -> None:
 
 
 def create(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Create node"))
+    press(page, "Create node")
 
 
 def command_on(page: Page) -> str:

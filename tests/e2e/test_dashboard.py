@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from aks_flex_lab import node_agent
 from tests.browser.accessibility import judge
 from tests.browser.browsers import running_browser
-from tests.browser.navigation import follow, give_key
+from tests.browser.navigation import follow, follow_link, give_key, press
 from tests.browser.viewports import Opened
 from tests.browser.wizard import create, go_on
 from tests.wait import until
@@ -87,7 +87,7 @@ def test_node_is_created_edited_and_deleted_in_dashboard(
     follow(page, page.get_by_role("link", name="Show node").first)
     expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)
     judge(page, "e2e-node")
-    follow(page, page.get_by_role("link", name="Edit"))
+    follow_link(page, "Edit")
     labels = page.get_by_label("Labels")
     labels.fill(re.sub("factory", "hall-2", labels.input_value()))
     follow(page, page.get_by_role("button", name=re.compile("Save")))
@@ -96,14 +96,14 @@ def test_node_is_created_edited_and_deleted_in_dashboard(
     machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
     changed = page.get_by_role("row").filter(has_text="Drifted")
     expect(changed).to_contain_text("/etc/containerd/config.toml", timeout=LONG)
-    follow(page, page.get_by_role("link", name="Edit"))
+    follow_link(page, "Edit")
     page.get_by_label("Drift policy").select_option("repair")
     follow(page, page.get_by_role("button", name=re.compile("Save")))
     expect(changed).to_contain_text("False", timeout=LONG)
 
-    follow(page, page.get_by_role("link", name="Delete"))
+    follow_link(page, "Delete")
     page.get_by_label(re.compile("enter the node name")).fill(NAME)
-    follow(page, page.get_by_role("button", name=f"Delete {NAME}"))
+    press(page, f"Delete {NAME}")
     expect(page.get_by_text(re.compile("deleted", re.IGNORECASE)).first).to_be_visible()
     gone = ("test", "-e", "/var/lib/aks-flex-node")
     until(lambda: not machine.run(*gone, check=False).ok, "the machine has left")

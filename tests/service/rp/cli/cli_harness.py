@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +33,18 @@ class Person:
 
     state: Path
 
-    def types(self, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Outcome:
-        """Runs a command; a failure raises no exception."""
+    def types(
+        self, line: str, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Runs a command line, with further words; a failure raises no exception."""
+        words = (*shlex.split(line), *words)
         done = CliRunner().invoke(app, words, input=stdin, env={"AKS_FLEX_RP_STATE": str(self.state), **(env or {})})
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Outcome(done.exit_code, done.stdout, done.stderr)
 
-    def does(self, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Outcome:
+    def does(self, line: str, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Outcome:
         """Runs a command that must succeed."""
-        done = self.types(*words, stdin=stdin, env=env)
+        done = self.types(line, *words, stdin=stdin, env=env)
         assert done.code == 0, done.err
         return done

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 CANARY = "canary-8d3f-secret"
-ON_PLANT = ("--cluster", "plant")
 
 
 @pytest.fixture
@@ -44,23 +43,23 @@ def worked(made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path) -
     add_clusters(made, clusters)
     with serving(made, clusters):
         how = ("--auth-method", "servicePrincipal", "--client-id", CLIENT, "--client-secret-file", str(secret))
-        person.does("node", "create", *ON_PLANT, "--name", "edge-1", *how)
-        person.does("node", "create", *ON_PLANT, "--name", "edge-2", "--join-command")
-        person.does("node", "create", *ON_PLANT, "--name", "gone")
-        person.does("node", "delete", *ON_PLANT, "--name", "gone", "--yes")
+        person.does("node create --cluster plant --name edge-1", *how)
+        person.does("node create --cluster plant --name edge-2 --join-command")
+        person.does("node create --cluster plant --name gone")
+        person.does("node delete --cluster plant --name gone --yes")
     return person
 
 
 def secret_of(person: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> str:
     with serving(made, clusters):
-        found = person.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json
+        found = person.does("node credentials --cluster plant --name edge-1 --json").json
         return str(found["servicePrincipal"]["clientSecret"])
 
 
 def test_backup_is_complete_and_private_and_reports_missing_keys(worked: Person, tmp_path: Path) -> None:
     file = tmp_path / "backup.tar"
 
-    done = worked.does("backup", str(file))
+    done = worked.does(f"backup {file}")
     assert "clusters: 4, nodes: 2" in done.out
     assert "NOT IN THIS BACKUP" in done.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -73,17 +72,17 @@ def test_backup_works_while_service_is_running(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     with serving(made, clusters):
-        assert "nodes: 2" in worked.does("backup", str(tmp_path / "backup.tar")).out
+        assert "nodes: 2" in worked.does(f"backup {tmp_path}/backup.tar").out
 
 
 def test_restore_recovers_backed_up_data_and_keeps_replaced_database(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
-    worked.does("backup", str(tmp_path / "backup.tar"))
+    worked.does(f"backup {tmp_path}/backup.tar")
     with serving(made, clusters):
-        worked.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+        worked.does("node delete --cluster plant --name edge-1 --yes")
 
-    done = worked.does("restore", str(tmp_path / "backup.tar"), "--yes", "--json").json
+    done = worked.does(f"restore {tmp_path}/backup.tar --yes --json").json
     assert secret_of(worked, made, clusters) == CANARY
     assert done["sealedWithoutKey"] == 0
     with closing(sqlite3.connect(f"{done['aside']}/flex.db")) as aside:
@@ -91,10 +90,10 @@ def test_restore_recovers_backed_up_data_and_keeps_replaced_database(
 
 
 def test_restore_without_terminal_and_yes_is_refused(worked: Person, tmp_path: Path) -> None:
-    worked.does("backup", str(tmp_path / "backup.tar"))
+    worked.does(f"backup {tmp_path}/backup.tar")
     before = sorted(each.name for each in worked.state.iterdir())
 
-    refused = worked.types("restore", str(tmp_path / "backup.tar"))
+    refused = worked.types(f"restore {tmp_path}/backup.tar")
 
     assert refused.code == 2
     assert "--yes" in refused.err
@@ -111,20 +110,20 @@ def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings
     assert sessions(
         "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('thief', '{}', 'proof', 1e12, 1)"
     )
-    worked.does("backup", str(tmp_path / "backup.tar"))
+    worked.does(f"backup {tmp_path}/backup.tar")
     sessions("DELETE FROM sessions")  # a user signs out
-    worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
+    worked.does(f"restore {tmp_path}/backup.tar --yes")
     assert sessions() == []
 
 
 def test_restore_on_empty_machine_is_complete_only_with_keys(worked: Person, tmp_path: Path) -> None:
     bare, whole = tmp_path / "bare.tar", tmp_path / "whole.tar"
-    worked.does("backup", str(bare))
-    worked.does("backup", str(whole), "--with-keys")
+    worked.does(f"backup {bare}")
+    worked.does(f"backup {whole} --with-keys")
 
     without, complete = Person(tmp_path / "without"), Person(tmp_path / "complete")
-    assert "KEYS ARE MISSING: 8 records" in without.does("restore", str(bare)).err
-    assert complete.does("restore", str(whole), "--json").json["sealedWithoutKey"] == 0
+    assert "KEYS ARE MISSING: 8 records" in without.does(f"restore {bare}").err
+    assert complete.does(f"restore {whole} --json").json["sealedWithoutKey"] == 0
     for name in ("keys", "admin.key", "tls/ca.crt"):
         assert (complete.state / name).read_bytes() == (worked.state / name).read_bytes()
         assert stat.S_IMODE((complete.state / name).stat().st_mode) == 0o600
@@ -133,10 +132,10 @@ def test_restore_on_empty_machine_is_complete_only_with_keys(worked: Person, tmp
 def test_restore_is_refused_while_service_is_running(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
-    worked.does("backup", str(tmp_path / "backup.tar"))
+    worked.does(f"backup {tmp_path}/backup.tar")
 
     with serving(made, clusters):
-        refused = worked.types("restore", str(tmp_path / "backup.tar"), "--yes")
+        refused = worked.types(f"restore {tmp_path}/backup.tar --yes")
     assert refused.code == 7
     assert "A service is running from" in refused.err
 
@@ -144,7 +143,7 @@ def test_restore_is_refused_while_service_is_running(
 def test_restore_ignores_write_ahead_log_of_crashed_service(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
-    worked.does("backup", str(tmp_path / "backup.tar"))
+    worked.does(f"backup {tmp_path}/backup.tar")
     crashed = sqlite3.connect(made.sqlite_file, isolation_level=None)
     crashed.execute("PRAGMA journal_mode = WAL")
     crashed.execute("DELETE FROM nodes")
@@ -152,7 +151,7 @@ def test_restore_ignores_write_ahead_log_of_crashed_service(
     crashed.close()
     made.sqlite_file.with_name("flex.db-wal").write_bytes(left)
 
-    worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
+    worked.does(f"restore {tmp_path}/backup.tar --yes")
     assert secret_of(worked, made, clusters) == CANARY
 
 
@@ -161,13 +160,13 @@ def test_restore_of_damaged_backup_changes_nothing(
     worked: Person, made: ServiceSettings, tmp_path: Path, harm: str
 ) -> None:
     file = tmp_path / "backup.tar"
-    worked.does("backup", str(file))
+    worked.does(f"backup {file}")
     content, before = file.read_bytes(), made.sqlite_file.read_bytes()
     half = len(content) // 2
     wrong = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
     file.write_bytes({"nothing": b"", "text": b"hello", "cut": content[:half], "one bit": wrong}[harm])
 
-    assert worked.types("restore", str(file), "--yes").code == 3
+    assert worked.types(f"restore {file} --yes").code == 3
     assert made.sqlite_file.read_bytes() == before
 
 
@@ -178,7 +177,7 @@ def test_restore_of_archive_with_invalid_manifest_is_refused(worked: Person, tmp
         entry.size = len(manifest)
         archive.addfile(entry, io.BytesIO(manifest))
 
-    refused = worked.types("restore", str(tmp_path / "other.tar"), "--yes")
+    refused = worked.types(f"restore {tmp_path}/other.tar --yes")
 
     assert (refused.code, "cannot be read" in refused.err) == (3, True)
 
@@ -186,15 +185,15 @@ def test_restore_of_archive_with_invalid_manifest_is_refused(worked: Person, tmp
 def test_key_rotation_makes_old_key_removable(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
-    [old] = worked.does("keys", "list", "--json").json
-    new = worked.does("keys", "add", "--json").json["id"]
+    [old] = worked.does("keys list --json").json
+    new = worked.does("keys add --json").json["id"]
 
-    assert worked.does("keys", "prune").out.startswith(f"removed: none; still needed: {old['id']}")
-    worked.does("keys", "rotate")
-    assert worked.does("keys", "prune").out == f"removed: {old['id']}\n"
-    assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "8")]
+    assert worked.does("keys prune").out.startswith(f"removed: none; still needed: {old['id']}")
+    worked.does("keys rotate")
+    assert worked.does("keys prune").out == f"removed: {old['id']}\n"
+    assert [(each["id"], each["sealed"]) for each in worked.does("keys list --json").json] == [(new, "8")]
     assert secret_of(worked, made, clusters) == CANARY
-    assert worked.does("keys", "rotate").out == "re-encrypted: nothing to do\n"
+    assert worked.does("keys rotate").out == "re-encrypted: nothing to do\n"
 
 
 class Cut(SqliteDatabase):
@@ -215,13 +214,13 @@ class Cut(SqliteDatabase):
 def test_interrupted_key_rotation_is_completed_by_next_run(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
 ) -> None:
-    worked.does("keys", "add")
+    worked.does("keys add")
     with closing(raw_database.open_sqlite(made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
         asyncio.run(reseal(Cut(connection, changes), open_sealer(made)))
 
-    worked.does("keys", "rotate")
-    worked.does("keys", "prune")
-    assert [each["sealed"] for each in worked.does("keys", "list", "--json").json] == ["8"]
+    worked.does("keys rotate")
+    worked.does("keys prune")
+    assert [each["sealed"] for each in worked.does("keys list --json").json] == ["8"]
     assert secret_of(worked, made, clusters) == CANARY
 
 
@@ -229,13 +228,13 @@ def test_key_rotation_is_refused_until_service_has_loaded_newest_key(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     with serving(made, clusters):
-        worked.does("keys", "add")
-        refused = worked.types("keys", "rotate")
+        worked.does("keys add")
+        refused = worked.types("keys rotate")
         assert refused.code == 7
         assert "\n  service-restart-required: " in refused.err
     with serving(made, clusters):
-        worked.does("keys", "rotate")
-        assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]
+        worked.does("keys rotate")
+        assert worked.does("node credentials --cluster plant --name edge-1 --json").json["servicePrincipal"]
 
 
 def test_key_rotation_reports_undecryptable_secret_and_rotates_the_rest(
@@ -243,9 +242,9 @@ def test_key_rotation_reports_undecryptable_secret_and_rotates_the_rest(
 ) -> None:
     with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
         database.execute("UPDATE nodes SET secrets = randomblob(60) WHERE key = 'edge-1'")
-    worked.does("keys", "add")
+    worked.does("keys add")
 
-    done = worked.types("keys", "rotate")
+    done = worked.types("keys rotate")
     assert done.code == 3
     assert f"node {PLANT.key}/edge-1 (not authentic)" in done.err
     assert "pending config bundles: 1, clusters: 4, nodes: 2" in done.out
@@ -255,10 +254,10 @@ def test_audit_command_filters_events_by_time_node_action_and_caller(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     with serving(made, clusters):
-        everything = worked.does("audit", "--since", "1h", "--json").json
-        one = worked.does("audit", *ON_PLANT, "--node", "edge-2")
-        assert worked.does("audit", "--what", "delete", "--limit", "1", "--json").json[0]["resource"].endswith("gone")
-        assert worked.does("audit", "--since", "2000-01-01", "--who", "nobody").out == "No events.\n"
+        everything = worked.does("audit --since 1h --json").json
+        one = worked.does("audit --cluster plant --node edge-2")
+        assert worked.does("audit --what delete --limit 1 --json").json[0]["resource"].endswith("gone")
+        assert worked.does("audit --since 2000-01-01 --who nobody").out == "No events.\n"
 
     assert [each["what"] for each in everything] == ["delete", "create", "create", "create"]
     assert "edge-2" in one.out
@@ -289,22 +288,22 @@ def test_migration_to_postgresql_copies_all_data_only_once(
     config = address_file.with_name("config.yaml")
     config.write_text(f"databaseFile: {address_file}\nkeysFile: {made.keys}\n")
     there = Person(address_file.with_name("replica"))
-    words = ("--config", str(config))
+    words = f"--config {config}"
 
-    assert there.types("migrate", "--check", *words).code == 1
-    moved = there.does("migrate", "--from", str(made.sqlite_file), *words, "--json").json
+    assert there.types(f"migrate --check {words}").code == 1
+    moved = there.does(f"migrate --from {made.sqlite_file} {words} --json").json
     tables = {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
     pools = ("pools", "pool_revisions", "enrolments", "enrolled_machines")
     empty = ("identity_owners", *pools, "rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
     assert moved == {**tables, **dict.fromkeys(empty, 0)}
-    assert there.does("migrate", "--check", *words).out.endswith("up to date\n")
-    assert "already contains rows" in there.types("migrate", "--from", str(made.sqlite_file), *words).err
-    assert "pg_dump --format=custom" in there.types("backup", "x.tar", *words).err
+    assert there.does(f"migrate --check {words}").out.endswith("up to date\n")
+    assert "already contains rows" in there.types(f"migrate --from {made.sqlite_file} {words}").err
+    assert "pg_dump --format=custom" in there.types(f"backup x.tar {words}").err
 
     replica = made.model_copy(update={"database_file": address_file})
     assert asyncio.run(everything(replica)) == asyncio.run(everything(made))
-    there.does("keys", "add", *words)
-    assert "clusters: 4, nodes: 3" in there.does("keys", "rotate", *words).out
+    there.does(f"keys add {words}")
+    assert "clusters: 4, nodes: 3" in there.does(f"keys rotate {words}").out
 
 
 async def everything(settings: ServiceSettings) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 CANARY = "canary-8d3f-secret"
-ON_PLANT = ("--cluster", "plant")
 WRAPPED = {"AKS_FLEX_RP_COMMAND": "aks-flex-lab rp"}
 
 
 def test_cli_on_service_host_needs_only_cluster_and_node_name(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "site=north", "--max-pods", "50")
+    person.does("node create --cluster plant --name edge-1 --label site=north --max-pods 50")
 
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json
+    shown = person.does("node show --cluster plant --name edge-1 --json").json
     assert shown["properties"]["nodeConfig"] == {"labels": {"site": "north"}, "maxPods": 50}
 
 
@@ -48,37 +46,35 @@ def test_versions_prints_the_table_of_tested_versions(person: Person) -> None:
 
     assert head.split() == ["KUBERNETES", "CONTAINERD", "RUNC", "CNI", "NPD", "TESTS"]
     assert newest.split() == ["1.36", "2.4.2", "1.5.2", "1.9.1", "1.34.0", "every", "change"]
-    table = person.does("versions", "--json").json
+    table = person.does("versions --json").json
     assert [row["kubernetes"] for row in table["tested"]] == ["1.36", "1.35", "1.34", "1.33", "1.32", "1.31"]
     assert table["alsoTested"]["containerd"] == ["1.7.29"]
 
 
 def test_untested_version_is_warned_about_by_create_update_and_show(person: Person) -> None:
     said = "runc 1.1.12 is not in the table of tested versions (1.4, 1.5)."
-    on_node = (*ON_PLANT, "--name", "edge-1")
+    on_node = "--cluster plant --name edge-1"
 
-    made = person.does("node", "create", *on_node, "--runc-version", "1.1.12", "--json")
+    made = person.does(f"node create {on_node} --runc-version 1.1.12 --json")
     assert f"warning: {said}" in made.err
     assert made.json["properties"]["config"]["runc"] == {"version": "1.1.12"}
-    assert f"warning: {said}" in person.does("node", "update", *on_node, "--label", "a=b").err
-    assert said in person.does("node", "show", *on_node).out
-    assert "warning" not in person.does("node", "update", *on_node, "--runc-version", "1.5.2").err
-    joined = person.does(
-        "node", "create", *ON_PLANT, "--name", "edge-2", "--runc-version", "1.1.12", "--join-command"
-    )
+    assert f"warning: {said}" in person.does(f"node update {on_node} --label a=b").err
+    assert said in person.does(f"node show {on_node}").out
+    assert "warning" not in person.does(f"node update {on_node} --runc-version 1.5.2").err
+    joined = person.does("node create --cluster plant --name edge-2 --runc-version 1.1.12 --join-command")
     assert f"warning: {said}" in joined.err
 
 
 def test_cluster_add_refuses_unencrypted_server_url(person: Person) -> None:
-    refused = person.types("cluster", "add", str(PLANT), "--server", "http://api.example")
+    refused = person.types(f"cluster add {PLANT} --server http://api.example")
     assert refused.code == 2
     assert "server-url-invalid" in refused.err
 
 
 def test_join_command_is_only_output_on_stdout(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    person.does("node create --cluster plant --name edge-1")
 
-    done = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
+    done = person.does("node join-command --cluster plant --name edge-1")
     [line] = done.out.splitlines()
     assert line.startswith("echo 'https://127.0.0.1:")
     assert "#ca=sha256:" in line
@@ -87,26 +83,26 @@ def test_join_command_is_only_output_on_stdout(person: Person) -> None:
 
 
 def test_node_create_can_print_join_command(person: Person) -> None:
-    done = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command")
+    done = person.does("node create --cluster plant --name edge-1 --join-command")
 
     assert done.out.startswith("echo 'https://")
     assert len(done.out.splitlines()) == 1
 
 
 def test_node_create_is_refused_when_node_exists(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
+    person.does("node create --cluster plant --name edge-1 --max-pods 50")
 
-    again = person.types("node", "create", *ON_PLANT, "--name", "EDGE-1")
+    again = person.types("node create --cluster plant --name EDGE-1")
     assert again.code == 3
     assert "The node EDGE-1 already exists." in again.err
 
 
 def test_node_update_changes_only_given_options(person: Person) -> None:
-    settings = ("--label", "site=north", "--label", "rack=7", "--taint", "edge=yes:NoSchedule", "--max-pods", "50")
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", *settings)
+    settings = "--label site=north --label rack=7 --taint edge=yes:NoSchedule --max-pods 50"
+    person.does(f"node create --cluster plant --name edge-1 {settings}")
 
-    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "rack-", "--drift-policy", "log")
-    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
+    person.does("node update --cluster plant --name edge-1 --label rack- --drift-policy log")
+    node = person.does("node show --cluster plant --name edge-1 --json").json["properties"]["nodeConfig"]
     assert node == {
         "labels": {"site": "north"},
         "taints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}],
@@ -116,22 +112,22 @@ def test_node_update_changes_only_given_options(person: Person) -> None:
 
 
 def test_node_update_sets_agent_version_pause_and_allow_downgrade(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
-    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
+    person.does("node create --cluster plant --name edge-1")
+    on_edge = "node update --cluster plant --name edge-1 --json"
 
-    paused = person.does(*on_edge, "--agent-version", "0.3.0", "--pause").json["properties"]["config"]
-    allowed = person.does(*on_edge, "--allow-downgrade").json["properties"]["config"]
+    paused = person.does(f"{on_edge} --agent-version 0.3.0 --pause").json["properties"]["config"]
+    allowed = person.does(f"{on_edge} --allow-downgrade").json["properties"]["config"]
 
     assert (paused["agent"], paused["updatePolicy"]) == ({"version": "0.3.0"}, {"paused": True})
     assert allowed["updatePolicy"] == {"paused": True, "allowDowngrade": True}
 
 
 def test_node_update_sets_vpn_and_server_url(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--vpn", "--server-url", "https://10.77.0.4")
-    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+    person.does("node create --cluster plant --name edge-1 --vpn --server-url https://10.77.0.4")
+    on_edge = "node update --cluster plant --name edge-1 --json"
+    shown = person.does("node show --cluster plant --name edge-1").out
 
-    plain = person.does(*on_edge, "--no-vpn", "--server-url", "").json["properties"]["config"]
+    plain = person.does(f"{on_edge} --no-vpn --server-url ''").json["properties"]["config"]
 
     assert "https://10.77.0.4" in shown
     assert plain["azure"]["vpn"] == {"enabled": False}
@@ -145,12 +141,12 @@ def test_node_update_sets_window_drain_and_kubelet_settings(person: Person, tmp_
         f"--drain-timeout 60 --health-timeout 120 --kubelet-config {tmp_path}/kubelet.yaml "
         "--kubelet-setting kubeReserved.cpu=100m"
     )
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", *words.split())
-    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
+    person.does("node create --cluster plant --name edge-1", *words.split())
+    on_edge = "node update --cluster plant --name edge-1 --json"
 
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
-    changed = person.does(*on_edge, "--window-start", "", "--kubelet-setting", "podPidsLimit-").json["properties"]
-    refused = person.types(*on_edge, "--kubelet-setting", "nodeIP=1.2.3.4")
+    shown = person.does("node show --cluster plant --name edge-1 --json").json["properties"]["nodeConfig"]
+    changed = person.does(f"{on_edge} --window-start '' --kubelet-setting podPidsLimit-").json["properties"]
+    refused = person.types(f"{on_edge} --kubelet-setting nodeIP=1.2.3.4")
 
     assert shown == {
         "kubelet": {"podPidsLimit": 100, "kubeReserved": {"cpu": "100m"}},
@@ -173,12 +169,12 @@ def test_node_update_sets_window_drain_and_kubelet_settings(person: Person, tmp_
 
 def test_printed_join_command_of_node_create_works(person: Person) -> None:
     created = person.does(
-        "node", "create", *ON_PLANT, "--name", "edge-1", "--state", str(person.state), env={"AKS_FLEX_RP_STATE": ""}
+        f"node create --cluster plant --name edge-1 --state {person.state}", env={"AKS_FLEX_RP_STATE": ""}
     )
-    wrapped = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", env=WRAPPED)
+    wrapped = person.does("node update --cluster plant --name edge-1 --max-pods 50", env=WRAPPED)
 
     [command] = re.findall(r"`aks-flex-rp (.*?)`", created.err)
-    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("echo 'https://")
+    assert person.does(command, env={"AKS_FLEX_RP_STATE": ""}).out.startswith("echo 'https://")
     assert "`aks-flex-lab rp node join-command --name edge-1 --cluster plant`" in wrapped.err
 
 
@@ -196,51 +192,51 @@ def test_usage_line_shows_name_of_wrapper(person: Person) -> None:
 
 def test_node_delete_tells_what_happens_to_the_machine(service: Running, person: Person) -> None:
     for name in ("edge-1", "edge-2"):
-        person.does("node", "create", *ON_PLANT, "--name", name, "--no-monitor")
+        person.does(f"node create --cluster plant --name {name} --no-monitor")
     failed = {"joinState": "Failed", "joinFailure": "No route."}
     api = service.admin.at(PLANT)
     assert api.ask("POST", api.path("edge-2", "reportStatus"), failed).status == 200
 
-    unused = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
-    used = person.does("node", "delete", *ON_PLANT, "--name", "edge-2", "--yes")
+    unused = person.does("node delete --cluster plant --name edge-1 --yes")
+    used = person.does("node delete --cluster plant --name edge-2 --yes")
     assert unused.err == ""
     assert "Run `aks-flex-node unbootstrap` on it." in used.err
 
 
 def test_node_create_makes_a_managed_node_unless_told_otherwise(person: Person) -> None:
-    made = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--json").json
-    other = person.does("node", "create", *ON_PLANT, "--name", "edge-2", "--no-monitor", "--json").json
+    made = person.does("node create --cluster plant --name edge-1 --json").json
+    other = person.does("node create --cluster plant --name edge-2 --no-monitor --json").json
     assert made["properties"]["continuousMonitoring"] is True
     assert made["properties"]["azureAuth"]["method"] == "none"
     assert other["properties"]["continuousMonitoring"] is False
 
 
 def test_node_revoke_key_names_the_key_and_the_remedy(service: Running, person: Person) -> None:
-    url = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command", "--json").json["configUrl"]
+    url = person.does("node create --cluster plant --name edge-1 --join-command --json").json["configUrl"]
     key, api = HeldKey(), service.admin.at(PLANT)
     path = url.partition("#")[0].removeprefix(api.connection.url)
     assert api.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
 
-    revoked = person.does("node", "revoke-key", *ON_PLANT, "--name", "edge-1")
+    revoked = person.does("node revoke-key --cluster plant --name edge-1")
 
     assert revoked.out == f"Key {fingerprint(key.thumbprint)} of edge-1 revoked.\n"
     assert "aks-flex-rp node join-command --name edge-1" in revoked.err
-    assert "NodeKeyRevoked" in person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").out
+    assert "NodeKeyRevoked" in person.does("node show --cluster plant --name edge-1 --json").out
 
 
 def test_node_update_without_changes_keeps_etag(person: Person) -> None:
-    before = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
+    before = person.does("node create --cluster plant --name edge-1 --max-pods 50 --json").json
 
-    after = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
+    after = person.does("node update --cluster plant --name edge-1 --max-pods 50 --json").json
     assert after["etag"] == before["etag"]
 
 
 def test_empty_agent_version_is_removed_from_the_node(person: Person) -> None:
-    made = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--agent-version", "9.9.9", "--json").json
+    made = person.does("node create --cluster plant --name edge-1 --agent-version 9.9.9 --json").json
     assert made["properties"]["versions"] == {"agent": "9.9.9"}
 
-    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--agent-version", "")
-    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]
+    person.does("node update --cluster plant --name edge-1 --agent-version ''")
+    node = person.does("node show --cluster plant --name edge-1 --json").json["properties"]
     assert "versions" not in node
     assert not node["config"].get("agent", {}).get("version")
 
@@ -248,17 +244,17 @@ def test_empty_agent_version_is_removed_from_the_node(person: Person) -> None:
 def test_node_update_file_replaces_config_and_options_override_file(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text("properties:\n  nodeConfig:\n    maxPods: 30\n    labels: {site: south}\n")
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "rack=7")
+    person.does("node create --cluster plant --name edge-1 --label rack=7")
 
-    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--file", str(file), "--max-pods", "40")
-    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
+    person.does(f"node update --cluster plant --name edge-1 --file {file} --max-pods 40")
+    node = person.does("node show --cluster plant --name edge-1 --json").json["properties"]["nodeConfig"]
     assert node == {"maxPods": 40, "labels": {"site": "south"}}
 
 
 def test_node_create_reports_every_validation_error_with_its_path(person: Person) -> None:
     wrong = ("--max-pods", "0", "--label", "bad key=x", "--kubernetes-version", "9.99.0")
 
-    done = person.types("node", "create", *ON_PLANT, "--name", "edge-1", *wrong)
+    done = person.types("node create --cluster plant --name edge-1", *wrong)
     assert done.code == 5
     assert "InvalidRequestContent" in done.err
     for place in ("nodeConfig.maxPods", "nodeConfig.labels", "versions.kubernetes"):
@@ -279,36 +275,36 @@ def test_client_secret_is_shown_only_by_credentials_command(person: Person, tmp_
         "--monitor",
     )
 
-    created = person.does("node", "create", *ON_PLANT, "--name", "edge-1", *how, "--json")
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json")
+    created = person.does("node create --cluster plant --name edge-1 --json", *how)
+    shown = person.does("node show --cluster plant --name edge-1 --json")
     assert CANARY not in created.out + created.err + shown.out
     assert shown.json["properties"]["continuousMonitoring"] is True
-    told = person.does("node", "credentials", *ON_PLANT, "--name", "edge-1")
+    told = person.does("node credentials --cluster plant --name edge-1")
     assert f"clientSecret  {CANARY}" in told.out
 
 
 def test_node_list_filters_by_label_readiness_and_version(person: Person) -> None:
     for number in range(3):
-        person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}", "--label", f"site={number}")
+        person.does(f"node create --cluster plant --name edge-{number} --label site={number}")
 
-    everything = person.does("node", "list", *ON_PLANT)
+    everything = person.does("node list --cluster plant")
     assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN", "CAUSE"]
     assert [line.split()[0] for line in everything.out.splitlines()[1:]] == ["edge-0", "edge-1", "edge-2"]
-    one = person.does("node", "list", *ON_PLANT, "--label", "site=2", "--ready", "unknown", "--json").json
+    one = person.does("node list --cluster plant --label site=2 --ready unknown --json").json
     assert [each["name"] for each in one] == ["edge-2"]
-    assert person.does("node", "list", *ON_PLANT, "--version", "1.0.0").out == "No nodes.\n"
+    assert person.does("node list --cluster plant --version 1.0.0").out == "No nodes.\n"
 
 
 def test_cli_client_reads_all_pages_of_node_list(person: Person) -> None:
     for number in range(5):
-        person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}")
+        person.does(f"node create --cluster plant --name edge-{number}")
 
     found = ServiceOptions(state=person.state).client().nodes(PLANT, page_size=2)
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
 def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: Person) -> None:
-    said = person.types("cluster", "show")
+    said = person.types("cluster show")
 
     assert said.code == 3
     assert "Several clusters exist and none was specified" in said.err
@@ -316,44 +312,44 @@ def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: 
 
 def test_join_command_names_the_machine_and_moves_the_node_with_replace(person: Person, service: Running) -> None:
     one = MachineIdentity("1" * 32, "edge-one", "10.0.0.1", "Ubuntu 22.04")
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    person.does("node create --cluster plant --name edge-1")
     heard = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2100-01-01T00:00:00Z", "kubeletVersion": "v1"}
     service.clusters.machines["edge-1"] = NodeMachine(one, ready=True)
     service.call(service.service.join_tracker.on_node_observed(PLANT.key, "edge-1", {**heard, "machine": one}))
 
-    bound = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
-    moving = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1", "--replace")
+    bound = person.does("node join-command --cluster plant --name edge-1")
+    moving = person.does("node join-command --cluster plant --name edge-1 --replace")
 
     assert "lives on the machine edge-one (10.0.0.1, Ubuntu 22.04)" in bound.err
     assert "--replace" in bound.err
     assert "becomes node edge-1" in moving.err
-    assert "edge-one (10.0.0.1" in person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+    assert "edge-one (10.0.0.1" in person.does("node show --cluster plant --name edge-1").out
 
 
 def test_node_delete_without_terminal_and_yes_is_refused(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    person.does("node create --cluster plant --name edge-1")
 
-    refused = person.types("node", "delete", *ON_PLANT, "--name", "edge-1")
+    refused = person.types("node delete --cluster plant --name edge-1")
 
     assert refused.code == 2
     assert "confirmation-required" in refused.err
     assert "--yes" in refused.err
-    assert person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["name"] == "edge-1"
-    person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+    assert person.does("node show --cluster plant --name edge-1 --json").json["name"] == "edge-1"
+    person.does("node delete --cluster plant --name edge-1 --yes")
 
 
 def test_node_delete_reports_whether_node_existed(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    person.does("node create --cluster plant --name edge-1")
 
-    deleted = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+    deleted = person.does("node delete --cluster plant --name edge-1 --yes")
     assert deleted.out == "edge-1 deleted\n"
     assert deleted.err == ""  # no machine has used the node
-    assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "node edge-1 not found\n"
-    assert person.types("node", "show", *ON_PLANT, "--name", "edge-1").code == 5
+    assert person.does("node delete --cluster plant --name edge-1 --yes").out == "node edge-1 not found\n"
+    assert person.types("node show --cluster plant --name edge-1").code == 5
 
 
 def test_ambiguous_or_unknown_cluster_is_refused_with_known_clusters(person: Person) -> None:
-    unclear, unknown = person.types("node", "list"), person.types("node", "list", "--cluster", "moon")
+    unclear, unknown = person.types("node list"), person.types("node list --cluster moon")
 
     assert unclear.code == unknown.code == 3
     assert str(PLANT) in unclear.err
@@ -367,18 +363,18 @@ def test_remote_service_requires_token_ca_and_full_cluster_id(
     away = {"AKS_FLEX_RP_STATE": str(tmp_path / "elsewhere"), "AKS_FLEX_RP_URL": url}
     ca = {"AKS_FLEX_RP_CA": str(service.room / "tls" / "ca.crt")}
 
-    assert "requires a credential" in person.types("node", "list", "--cluster", str(PLANT), env=away).err
+    assert "requires a credential" in person.types(f"node list --cluster {PLANT}", env=away).err
     token = {"AKS_FLEX_RP_TOKEN_FILE": str(key)}
-    assert "--ca" in person.types("node", "list", "--cluster", str(PLANT), env={**away, **token}).err
-    assert person.does("node", "list", env={**away, **ca, **token, "AKS_FLEX_RP_CLUSTER": str(PLANT)}).out
-    by_name = person.types("node", "list", "--url", url, "--cluster", "plant", env={**away, **ca, **token})
+    assert "--ca" in person.types(f"node list --cluster {PLANT}", env={**away, **token}).err
+    assert person.does("node list", env={**away, **ca, **token, "AKS_FLEX_RP_CLUSTER": str(PLANT)}).out
+    by_name = person.types(f"node list --url {url} --cluster plant", env={**away, **ca, **token})
     assert "full ID" in by_name.err
-    piped = ("--token-file", "-", "--cluster", str(PLANT))
-    assert person.does("node", "list", *piped, stdin=key.read_text(), env={**away, **ca}).out
+    piped = f"--token-file - --cluster {PLANT}"
+    assert person.does(f"node list {piped}", stdin=key.read_text(), env={**away, **ca}).out
 
 
 def test_admin_key_is_not_sent_to_another_service(person: Person) -> None:
-    elsewhere = person.types("node", "list", "--cluster", str(PLANT), "--url", "https://elsewhere.example")
+    elsewhere = person.types(f"node list --cluster {PLANT} --url https://elsewhere.example")
 
     assert elsewhere.code == 2
     assert "requires a credential" in elsewhere.err
@@ -389,13 +385,13 @@ def test_wrong_token_is_refused_with_arm_error_code(person: Person, tmp_path: Pa
     wrong.write_text("aksflex_admin_" + "x" * 40)
     wrong.chmod(0o600)
 
-    done = person.types("node", "list", *ON_PLANT, "--token-file", str(wrong))
+    done = person.types(f"node list --cluster plant --token-file {wrong}")
     assert done.code == 5
     assert "AuthenticationFailed" in done.err or "InvalidAuthenticationToken" in done.err
 
 
 def test_cli_reports_missing_service(tmp_path: Path) -> None:
-    done = Person(tmp_path / "nothing").types("node", "list", "--cluster", str(PLANT))
+    done = Person(tmp_path / "nothing").types(f"node list --cluster {PLANT}")
 
     assert done.code == 3
     assert "No service was found in" in done.err
@@ -424,18 +420,18 @@ class Interrupted(ServiceClient):
 
 
 def test_node_update_merges_with_concurrent_change_of_other_property(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
-    words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "site=north")
-    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
+    person.does("node create --cluster plant --name edge-1 --max-pods 50")
+    line = "node update --cluster plant --name edge-1 --label site=north"
+    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(line))
 
     written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60, labels=["rack=7"]), WriteFlags())
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
 def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Person) -> None:
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
-    words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "70")
-    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
+    person.does("node create --cluster plant --name edge-1 --max-pods 50")
+    line = "node update --cluster plant --name edge-1 --max-pods 70"
+    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(line))
 
     with pytest.raises(ConfigError, match=r"nodeConfig\.maxPods") as caught:
         update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())

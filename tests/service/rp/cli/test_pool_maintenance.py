@@ -108,14 +108,14 @@ def fleet(made: ServiceSettings, clusters: list[ClusterInfo]) -> PoolFleet:
 
 def test_pools_and_enrolments_survive_key_rotation(fleet: PoolFleet) -> None:
     before, person = fleet.contents(), fleet.person
-    [old] = person.does("keys", "list", "--json").json
-    new = person.does("keys", "add", "--json").json["id"]
-    assert old["id"] in person.does("keys", "prune").out.partition("still needed")[2]
-    assert ROTATED in person.does("keys", "rotate").out
-    assert person.does("keys", "prune").out == f"removed: {old['id']}\n"
-    assert [each["id"] for each in person.does("keys", "list", "--json").json] == [new]
+    [old] = person.does("keys list --json").json
+    new = person.does("keys add --json").json["id"]
+    assert old["id"] in person.does("keys prune").out.partition("still needed")[2]
+    assert ROTATED in person.does("keys rotate").out
+    assert person.does("keys prune").out == f"removed: {old['id']}\n"
+    assert [each["id"] for each in person.does("keys list --json").json] == [new]
 
-    assert person.does("records", "list").out == "All records are authentic.\n"
+    assert person.does("records list").out == "All records are authentic.\n"
     assert fleet.contents() == before
     fleet.check_machines_go_on()
 
@@ -123,13 +123,13 @@ def test_pools_and_enrolments_survive_key_rotation(fleet: PoolFleet) -> None:
 @pytest.mark.parametrize("changes", range(5, 12))
 def test_interrupted_rotation_with_pools_is_completed(fleet: PoolFleet, changes: int) -> None:
     before, person = fleet.contents(), fleet.person
-    person.does("keys", "add")
+    person.does("keys add")
     with closing(raw_database.open_sqlite(fleet.made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
         asyncio.run(reseal(Cut(connection, changes), open_sealer(fleet.made)))
-    assert person.does("records", "list").out == "All records are authentic.\n"
-    person.does("keys", "rotate")
-    person.does("keys", "prune")
-    assert len(person.does("keys", "list", "--json").json) == 1
+    assert person.does("records list").out == "All records are authentic.\n"
+    person.does("keys rotate")
+    person.does("keys prune")
+    assert len(person.does("keys list --json").json) == 1
     assert fleet.contents() == before
 
 
@@ -138,11 +138,11 @@ def test_rotation_does_not_sign_what_someone_changed(fleet: PoolFleet, kind: str
     with closing(sqlite3.connect(fleet.made.sqlite_file, isolation_level=None)) as database:
         assert database.execute(ATTACKS[kind]).rowcount
     person = fleet.person
-    person.does("keys", "add")
-    done = person.types("keys", "rotate")
+    person.does("keys add")
+    done = person.types("keys rotate")
     assert done.code == 3
     assert "(not authentic)" in done.err
-    listed = person.does("records", "list", "--json").json
+    listed = person.does("records list --json").json
     assert {each["kind"] for each in listed["records"]} == {kind}
 
 
@@ -151,12 +151,12 @@ def test_changed_record_is_shown_and_used_after_acceptance(fleet: PoolFleet, kin
     person = fleet.person
     with closing(sqlite3.connect(fleet.made.sqlite_file, isolation_level=None)) as database:
         assert database.execute(ATTACKS[kind]).rowcount
-    listed = person.does("records", "list", "--json").json
+    listed = person.does("records list --json").json
     for each in listed["records"]:
         assert each["kind"] == kind
-        assert each["digest"] in person.does("records", "show", each["name"]).out
-    person.does("records", "accept", "--all", "--digest", listed["digest"])
-    assert person.does("records", "list").out == "All records are authentic.\n"
+        assert each["digest"] in person.does("records show", each["name"]).out
+    person.does("records accept --all", "--digest", listed["digest"])
+    assert person.does("records list").out == "All records are authentic.\n"
     shown = str(fleet.contents())
     if kind == "enrolment":
         assert "'uses': 0" in shown
@@ -193,7 +193,7 @@ class Copied:
         return self.person.does(*words, "--config", str(self.person.state.with_name("config.yaml")))
 
     def copy(self) -> dict[str, int]:
-        moved: dict[str, int] = self.does("migrate", "--from", str(self.fleet.made.sqlite_file), "--json").json
+        moved: dict[str, int] = self.does(f"migrate --from {self.fleet.made.sqlite_file} --json").json
         return moved
 
 
@@ -201,12 +201,12 @@ def test_pools_and_enrolments_survive_the_copy_to_postgresql(fleet: PoolFleet, c
     before, moved = fleet.contents(), copied.copy()
     counts = {name: moved[name] for name in ("pools", "pool_revisions", "enrolments", "enrolled_machines")}
     assert counts == {"pools": 1, "pool_revisions": 2, "enrolments": 2, "enrolled_machines": 2}
-    assert copied.does("records", "list").out == "All records are authentic.\n"
+    assert copied.does("records list").out == "All records are authentic.\n"
     assert fleet.contents(copied.made) == before
     fleet.check_machines_go_on(copied.made)
-    copied.does("keys", "add")
-    assert ROTATED in copied.does("keys", "rotate").out
-    assert copied.does("records", "list").out == "All records are authentic.\n"
+    copied.does("keys add")
+    assert ROTATED in copied.does("keys rotate").out
+    assert copied.does("records list").out == "All records are authentic.\n"
 
 
 def test_copy_to_postgresql_signs_nothing_that_someone_changed(fleet: PoolFleet, copied: Copied) -> None:
@@ -214,7 +214,7 @@ def test_copy_to_postgresql_signs_nothing_that_someone_changed(fleet: PoolFleet,
         for attack in ATTACKS.values():
             assert database.execute(attack).rowcount
     copied.copy()
-    listed = copied.does("records", "list", "--json").json["records"]
+    listed = copied.does("records list --json").json["records"]
     assert {each["kind"] for each in listed} == set(ATTACKS)
     with serving(copied.made, fleet.clusters) as service:
         assert service.admin.pool("GET", POOL).status == 500

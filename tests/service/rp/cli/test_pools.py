@@ -18,115 +18,114 @@ if TYPE_CHECKING:
 
     from tests.service.rp.cli.cli_harness import Person
 
-ON_PLANT = ("--cluster", "plant")
-POOL = (*ON_PLANT, "--name", "edge")
+POOL = "--cluster plant --name edge"
 
 
 def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
-    assert person.does("pool", "list", *ON_PLANT).out == "No pools.\n"
-    made = person.does("pool", "create", *POOL, "--label", "site=north", "--max-pods", "50", "--description", "Pumps")
+    assert person.does("pool list --cluster plant").out == "No pools.\n"
+    made = person.does(f"pool create --label site=north --max-pods 50 --description Pumps {POOL}")
     assert made.out == "edge created, revision 1\n"
     for name in ("edge-1", "edge-2"):
-        person.does("node", "create", *ON_PLANT, "--name", name, "--pool", "edge")
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").out
+        person.does(f"node create --cluster plant --name {name} --pool edge")
+    shown = person.does("node show --cluster plant --name edge-1 --json").out
     properties = json.loads(shown)["properties"]
     assert properties["effective"]["continuousMonitoring"] is True
     assert properties["origins"]["continuousMonitoring"] == "pool"
 
-    updated = person.does("pool", "update", *POOL, "--max-pods", "60", "--taint", "a=b:NoSchedule")
+    updated = person.does(f"pool update --max-pods 60 --taint a=b:NoSchedule {POOL}")
     assert updated.out == "edge updated, revision 2\n"
     assert "2 of 2 nodes are on another revision" in updated.err
     assert "`aks-flex-rp pool apply --name edge --cluster plant --node NODE`" in updated.err
-    assert person.does("pool", "list", *ON_PLANT).out.splitlines()[1].split() == ["edge", "2", "2", "2", "Pumps"]
-    listed = person.does("pool", "revisions", *POOL).out.splitlines()
+    assert person.does("pool list --cluster plant").out.splitlines()[1].split() == ["edge", "2", "2", "2", "Pumps"]
+    listed = person.does(f"pool revisions {POOL}").out.splitlines()
     assert [line.split()[0] for line in listed] == ["REVISION", "2", "1"]
     assert listed[1].endswith("nodeConfig.maxPods, nodeConfig.taints['a:NoSchedule']")
-    changes = person.does("pool", "diff", *POOL).out
+    changes = person.does(f"pool diff {POOL}").out
     assert "nodeConfig.maxPods: 50 -> 60\n" in changes
     assert "nodeConfig.taints['a:NoSchedule']: (none) -> " in changes
-    assert "nodeConfig.maxPods: (none) -> 50" in person.does("pool", "diff", *POOL, "--revision", "1").out
+    assert "nodeConfig.maxPods: (none) -> 50" in person.does(f"pool diff --revision 1 {POOL}").out
 
-    one = person.does("pool", "apply", *POOL, "--node", "edge-1")
+    one = person.does(f"pool apply --node edge-1 {POOL}")
     assert one.out == "edge revision 2: 1 node changed, 0 already there\n"
-    assert person.does("pool", "apply", *POOL).out == "edge revision 2: 1 node changed, 1 already there\n"
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+    assert person.does(f"pool apply {POOL}").out == "edge revision 2: 1 node changed, 1 already there\n"
+    shown = person.does("node show --cluster plant --name edge-1").out
     taken = "continuousMonitoring, nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']"
     assert f"edge (revision 2): {taken}" in shown
     assert "site=north" in shown
     assert "60 (pool)" in shown
-    assert "edge 2/2" in person.does("node", "list", *ON_PLANT).out
-    nodes = person.does("node", "list", *ON_PLANT, "--pool", "edge", "--json").json
+    assert "edge 2/2" in person.does("node list --cluster plant").out
+    nodes = person.does("node list --cluster plant --pool edge --json").json
     assert [each["name"] for each in nodes] == ["edge-1", "edge-2"]
 
-    refused = person.types("pool", "delete", *POOL, "--yes")
+    refused = person.types(f"pool delete --yes {POOL}")
     assert refused.code == 5
     assert "has 2 nodes: edge-1, edge-2." in refused.err
     assert "`aks-flex-rp node update --name NODE --pool ''`" in refused.err
     assert refused.err.count("Nothing was changed.") == 1
     for name in ("edge-1", "edge-2"):
-        left = person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+        left = person.does(f"node update --cluster plant --name {name} --pool ''")
         assert f"{name} stays managed, as in the pool edge" in left.err
-        shown = person.does("node", "show", *ON_PLANT, "--name", name, "--json").json["properties"]
+        shown = person.does(f"node show --cluster plant --name {name} --json").json["properties"]
         assert shown["continuousMonitoring"] is True
         assert "poolName" not in shown
-    assert person.does("pool", "delete", *POOL, "--yes").out == "edge deleted\n"
-    assert person.does("pool", "delete", *POOL, "--yes").out == "pool edge not found\n"
-    missing = person.does("node", "list", *ON_PLANT, "--pool", "edge")
+    assert person.does(f"pool delete --yes {POOL}").out == "edge deleted\n"
+    assert person.does(f"pool delete --yes {POOL}").out == "pool edge not found\n"
+    missing = person.does("node list --cluster plant --pool edge")
     assert missing.out == "No nodes.\n"
     assert "has no pool edge." in missing.err
 
 
 def test_node_that_leaves_its_pool_may_become_unmanaged_on_purpose(person: Person) -> None:
-    person.does("pool", "create", *POOL)
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--pool", "edge")
-    left = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pool", "", "--no-monitor")
+    person.does(f"pool create {POOL}")
+    person.does("node create --cluster plant --name edge-1 --pool edge")
+    left = person.does("node update --cluster plant --name edge-1 --pool '' --no-monitor")
     assert "stays managed" not in left.err
-    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]
+    shown = person.does("node show --cluster plant --name edge-1 --json").json["properties"]
     assert shown["effective"]["continuousMonitoring"] is False
 
 
 def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text("nodeConfig: {maxPods: 70}\n")
-    person.does("pool", "create", *POOL, "--file", str(file), "--label", "a=b")
-    shown = person.does("pool", "show", *POOL, "--json")
+    person.does(f"pool create --file {file} --label a=b {POOL}")
+    shown = person.does(f"pool show --json {POOL}")
     assert shown.json["properties"]["template"] == {
         "continuousMonitoring": True,
         "nodeConfig": {"maxPods": 70, "labels": {"a": "b"}},
     }
-    assert '"maxPods": 70' in person.does("pool", "show", *POOL).out
+    assert '"maxPods": 70' in person.does(f"pool show {POOL}").out
     file.write_text(shown.out)
-    assert person.does("pool", "update", *POOL, "--file", str(file)).out == "edge updated, revision 1\n"
+    assert person.does(f"pool update --file {file} {POOL}").out == "edge updated, revision 1\n"
     for words in (("--no-monitor",), ("--file", str(file))):
         file.write_text("continuousMonitoring: false\n")
-        person.does("pool", "create", *ON_PLANT, "--name", f"plain{len(words)}", *words)
-        kept = person.does("pool", "show", *ON_PLANT, "--name", f"plain{len(words)}", "--json").json
+        person.does(f"pool create --cluster plant --name plain{len(words)}", *words)
+        kept = person.does(f"pool show --cluster plant --name plain{len(words)} --json").json
         assert kept["properties"]["template"] == {"continuousMonitoring": False}
     file.write_text("template: []\n")
-    assert "template has the wrong type" in person.types("pool", "update", *POOL, "--file", str(file)).err
+    assert "template has the wrong type" in person.types(f"pool update --file {file} {POOL}").err
 
 
 def test_node_without_own_identity_takes_that_of_its_pool(person: Person) -> None:
-    person.does("pool", "create", *POOL, "--auth-method", "arc", "--monitor")
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
-    moved = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pool", "edge", "--json").json
+    person.does(f"pool create --auth-method arc --monitor {POOL}")
+    person.does("node create --cluster plant --name edge-1")
+    moved = person.does("node update --cluster plant --name edge-1 --pool edge --json").json
     assert "azureAuth" not in moved["properties"]
     assert moved["properties"]["effective"]["azureAuth"] == {"method": "arc"}
-    assert "arc" in person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+    assert "arc" in person.does("node show --cluster plant --name edge-1").out
 
 
 def test_existing_pool_is_updated_or_another_name_is_chosen(person: Person) -> None:
-    person.does("pool", "create", *POOL)
-    assert "pool-exists" in person.types("pool", "create", *POOL, "--max-pods", "50").err
-    person.does("pool", "update", *POOL, "--max-pods", "50")
-    person.does("pool", "create", *ON_PLANT, "--name", "other", "--max-pods", "50")
+    person.does(f"pool create {POOL}")
+    assert "pool-exists" in person.types(f"pool create --max-pods 50 {POOL}").err
+    person.does(f"pool update --max-pods 50 {POOL}")
+    person.does("pool create --cluster plant --name other --max-pods 50")
 
 
 def test_concurrent_change_of_a_pool_is_refused(person: Person) -> None:
-    person.does("pool", "create", *POOL)
+    person.does(f"pool create {POOL}")
     client = ServiceClient(ServiceOptions(state=person.state).connection())
     before = client.pool(PLANT, "edge")
-    person.does("pool", "update", *POOL, "--max-pods", "50")
+    person.does(f"pool update --max-pods 50 {POOL}")
     with pytest.raises(ConfigError) as caught:
         put_pool(client, PLANT, "edge", {"template": {}}, before["etag"])
     assert caught.value.name == "pool-conflict"
@@ -134,16 +133,16 @@ def test_concurrent_change_of_a_pool_is_refused(person: Person) -> None:
 
 
 def test_refused_nodes_are_named_and_can_be_corrected(person: Person) -> None:
-    person.does("pool", "create", *POOL, "--kubernetes-version", CLUSTER_VERSION)
-    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--pool", "edge")
-    person.does("pool", "update", *POOL, "--kubernetes-version", "1.33.1")
-    refused = person.types("pool", "apply", *POOL)
+    person.does(f"pool create {POOL} --kubernetes-version {CLUSTER_VERSION}")
+    person.does("node create --cluster plant --name edge-1 --pool edge")
+    person.does(f"pool update --kubernetes-version 1.33.1 {POOL}")
+    refused = person.types(f"pool apply {POOL}")
     assert refused.code == 3
     assert "pool-apply-refused" in refused.err
     assert "edge-1: '1.33.1' is older than the current version" in refused.err
 
-    person.does("pool", "apply", *POOL, "--allow-downgrade")
-    person.does("pool", "update", *POOL, "--kubernetes-version", "1.33.0")
-    assert person.types("pool", "apply", *POOL).code == 3
-    person.does("pool", "update", *POOL, "--kubernetes-version", CLUSTER_VERSION)
-    person.does("pool", "apply", *POOL)
+    person.does(f"pool apply --allow-downgrade {POOL}")
+    person.does(f"pool update --kubernetes-version 1.33.0 {POOL}")
+    assert person.types(f"pool apply {POOL}").code == 3
+    person.does(f"pool update --kubernetes-version {CLUSTER_VERSION} {POOL}")
+    person.does(f"pool apply {POOL}")
