@@ -49,8 +49,9 @@ class LazyGroup(TyperGroup):
     @property  # type: ignore[override] # an attribute of the base class, set by its constructor
     def commands(self) -> dict[str, Any]:
         if not self._loaded:
-            module = import_module(f"{__name__}.{GROUPS[str(self.name)][0]}")
-            self._loaded = dict(typer.main.get_group(module.app).commands)
+            group = import_module(f"{__name__}.{GROUPS[str(self.name)][0]}").app
+            group.rich_markup_mode = self.rich_markup_mode
+            self._loaded = dict(typer.main.get_group(group).commands)
         return self._loaded
 
     @commands.setter

@@ -136,10 +136,8 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
         (command_context.cluster_name(each), each.facts["version"], each.facts["server_url"], each.id)
         for each in clusters
     ]
-    text = (
-        output.format_table(rows, ("NAME", "VERSION", "API SERVER", "ID"))
-        if rows
-        else "No clusters. Add one with `aks-flex-rp cluster add`."
+    text = output.format_table(
+        rows, ("NAME", "VERSION", "API SERVER", "ID"), "No clusters. Add one with `aks-flex-rp cluster add`."
     )
     output.print_result(text, documents, json)
 

@@ -90,7 +90,7 @@ def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the enrolments of a pool."""
     found = list(service.client().enrolments(service.target, pool))
     rows = [_row(each) for each in found]
-    service.print_result(output.format_table(rows, COLUMNS) if rows else "No enrolments.", found)
+    service.print_result(output.format_table(rows, COLUMNS, "No enrolments."), found)
 
 
 def _row(enrolment: Document) -> tuple[str, ...]:
@@ -143,11 +143,11 @@ def machines(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
             printable(each.get("facts", {}).get("hostname", "")) or "-",
             printable(each.get("facts", {}).get("serialNumber", "")) or "-",
             printable(each.get("address", "")) or "-",
-            each["firstSeen"][:19].replace("T", " "),
+            output.format_time(each["firstSeen"]),
         )
         for each in found
     ]
-    service.print_result(output.format_table(rows, MACHINE_COLUMNS) if rows else "No machines.", found)
+    service.print_result(output.format_table(rows, MACHINE_COLUMNS, "No machines."), found)
 
 
 @with_service

@@ -46,9 +46,7 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
     known = {each.id for each in keys}
     rows += [(key, "MISSING", str(count), "-") for key, count in used.items() if key not in known]
     documents = [dict(zip(("id", "use", "sealed", "source"), row, strict=True)) for row in rows]
-    output.print_result(
-        output.format_table(rows, ("ID", "USE", "SEALED", "FROM")) if rows else "No keys.", documents, json
-    )
+    output.print_result(output.format_table(rows, ("ID", "USE", "SEALED", "FROM"), "No keys."), documents, json)
 
 
 @app.command()

@@ -31,6 +31,22 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 REPEATED_OPTIONS = [name for name in SERVICE_OPTIONS if name != "json"]
+# Options of nodes and of the templates of pools
+ContainerdVersion = Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")]
+MaxPods = Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")]
+Labels = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE; KEY- removes. Repeatable.")]
+Taints = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
+]
+KubeletSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE", help="A kubelet setting, for example kubeReserved.cpu=100m; KEY- removes. Repeatable."
+    ),
+]
+DriftPolicy = Annotated[str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")]
+
 ATTEMPTS = 4  # when other clients change the node at the same time
 
 
@@ -89,7 +105,7 @@ def write_node(
         str | None,
         typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3. '' resets it, as below."),
     ] = None,
-    containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
+    containerd_version: ContainerdVersion = None,
     runc_version: Annotated[str | None, typer.Option(metavar="VERSION", help="runc version.")] = None,
     cni_version: Annotated[str | None, typer.Option(metavar="VERSION", help="CNI plugins version.")] = None,
     npd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="node-problem-detector version.")] = None,
@@ -97,30 +113,17 @@ def write_node(
         str | None,
         typer.Option(metavar="VERSION", help="Agent version (managed nodes). '' removes it: the installed one runs."),
     ] = None,
-    max_pods: Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE; KEY- removes. Repeatable.")
-    ] = None,
-    taint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
-    ] = None,
+    max_pods: MaxPods = None,
+    label: Labels = None,
+    taint: Taints = None,
     kubelet_config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", readable=False, help="All kubelet settings as JSON or YAML (nodeConfig.kubelet)."
         ),
     ] = None,
-    kubelet_setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="A kubelet setting, for example kubeReserved.cpu=100m; KEY- removes. Repeatable.",
-        ),
-    ] = None,
-    drift_policy: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
-    ] = None,
+    kubelet_setting: KubeletSettings = None,
+    drift_policy: DriftPolicy = None,
     window_start: Annotated[
         str | None,
         typer.Option(metavar="HH:MM", help="Maintenance window: its start. '' removes the window."),

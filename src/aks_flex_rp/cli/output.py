@@ -64,14 +64,21 @@ def print_warning(text: str) -> None:
     typer.echo(f"{yellow}warning{plain}: {text}", err=True)
 
 
-def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """Formats rows as aligned columns with a header."""
+def format_table(rows: Sequence[Sequence[str]], head: Sequence[str], empty: str = "") -> str:
+    """Formats rows as aligned columns with a header. Returns `empty` if it is given and there are no rows."""
+    if empty and not rows:
+        return empty
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (head, *rows)
     ]
     return "\n".join(lines)
+
+
+def format_time(moment: str | None) -> str:
+    """Formats a timestamp of the API for a table."""
+    return moment[:19].replace("T", " ") if moment else "-"
 
 
 def print_error(error: FlexError) -> None:
@@ -289,7 +296,7 @@ def _shorten(text: str) -> str:
 
 def format_events(found: Sequence[Document]) -> str:
     """Formats audit events as a table."""
-    return format_table([_event(each) for each in found], EVENT_COLUMNS) if found else "No events."
+    return format_table([_event(each) for each in found], EVENT_COLUMNS, "No events.")
 
 
 def _event(event: Document) -> tuple[str, ...]:

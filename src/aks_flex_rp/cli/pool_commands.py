@@ -18,7 +18,16 @@ from aks_flex_rp.cli.command_context import (
     YesOption,
     with_service,
 )
-from aks_flex_rp.cli.node_write_commands import apply_options, given_options
+from aks_flex_rp.cli.node_write_commands import (
+    ContainerdVersion,
+    DriftPolicy,
+    KubeletSettings,
+    Labels,
+    MaxPods,
+    Taints,
+    apply_options,
+    given_options,
+)
 from aks_flex_rp.cli.property_files import read_mapping
 
 if TYPE_CHECKING:
@@ -61,28 +70,15 @@ def write_pool(
     kubernetes_version: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
     ] = None,
-    containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
+    containerd_version: ContainerdVersion = None,
     agent_version: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Agent version (managed nodes).")
     ] = None,
-    max_pods: Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE; KEY- removes. Repeatable.")
-    ] = None,
-    taint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
-    ] = None,
-    kubelet_setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="A kubelet setting, for example kubeReserved.cpu=100m; KEY- removes. Repeatable.",
-        ),
-    ] = None,
-    drift_policy: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
-    ] = None,
+    max_pods: MaxPods = None,
+    label: Labels = None,
+    taint: Taints = None,
+    kubelet_setting: KubeletSettings = None,
+    drift_policy: DriftPolicy = None,
 ) -> None:
     versions = {"kubernetes": kubernetes_version, "containerd": containerd_version, "agent": agent_version}
     options = NodeOptions(
@@ -191,7 +187,7 @@ def show_all(service: ServiceOptions) -> None:
         )
         for each in found
     ]
-    service.print_result(output.format_table(rows, COLUMNS) if rows else "No pools.", found)
+    service.print_result(output.format_table(rows, COLUMNS, "No pools."), found)
 
 
 @app.command()
@@ -217,7 +213,7 @@ def revisions(service: ServiceOptions, name: PoolOption) -> None:
     rows = [
         (
             each["name"],
-            each["properties"]["createdAt"][:19].replace("T", " "),
+            output.format_time(each["properties"]["createdAt"]),
             printable(each["properties"]["author"]),
             ", ".join(change["path"] for change in each["properties"]["changes"]) or "-",
         )

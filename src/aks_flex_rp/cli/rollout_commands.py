@@ -203,7 +203,7 @@ def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the roll-outs of a pool, the newest first."""
     found = list(_rollouts(service, pool).list())
     rows = [_row(each) for each in found]
-    service.print_result(output.format_table(rows, COLUMNS) if rows else "No roll-outs.", found)
+    service.print_result(output.format_table(rows, COLUMNS, "No roll-outs."), found)
 
 
 def _row(rollout: Document) -> tuple[str, ...]:
@@ -217,13 +217,9 @@ def _row(rollout: Document) -> tuple[str, ...]:
         f"{shown.get('wave', 1)}/{len(waves)}" if waves else "-",
         *(str(total[name]) for name in ("nodes", "updated")),
         str(shown.get("failures", 0)),  # also of nodes that were brought back
-        _time(shown.get("startedAt")),
+        output.format_time(shown.get("startedAt")),
         printable(shown.get("reason")) or "-",
     )
-
-
-def _time(moment: str | None) -> str:
-    return moment[:19].replace("T", " ") if moment else "-"
 
 
 @app.command()
@@ -249,13 +245,13 @@ def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
     rows = {
         "name": rollout["name"],
         "id": rollout["id"],
-        "state": f"{state_text(shown)}, since {_time(shown.get('stateSince'))} UTC",
+        "state": f"{state_text(shown)}, since {output.format_time(shown.get('stateSince'))} UTC",
         "reason": printable(shown.get("reason")),
         "waits for": "\n           ".join(map(printable, shown.get("waitsFor", ()))),
         "revision": str(shown["revision"]),
         "failures": f"{shown.get('failures', 0)} (limit {shown['maxFailures']}, then {shown['onFailure']})",
-        "started": f"{_time(shown.get('startedAt'))} UTC by {printable(shown.get('createdBy'))}",
-        "ended": f"{_time(shown['endedAt'])} UTC" if shown.get("endedAt") else "",
+        "started": f"{output.format_time(shown.get('startedAt'))} UTC by {printable(shown.get('createdBy'))}",
+        "ended": f"{output.format_time(shown['endedAt'])} UTC" if shown.get("endedAt") else "",
         **{f"wave {each['wave']}": wave_text(each, shown["state"]) for each in shown.get("waveProgress", ())},
     }
     lines = [output.format_pairs(rows)]
@@ -271,7 +267,7 @@ def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
 
 
 def _gate_row(result: Document) -> tuple[str, ...]:
-    times = (_time(result.get(name)) for name in ("startedAt", "answeredAt"))
+    times = (output.format_time(result.get(name)) for name in ("startedAt", "answeredAt"))
     return (str(result["wave"]), result["gate"], result["state"], *times, printable(result.get("message")) or "-")
 
 
@@ -294,12 +290,19 @@ def nodes(
     """List the nodes of a roll-out with their states."""
     found = list(_rollouts(service, pool).nodes(name, state=node_state or "", wave=wave))
     rows = [_node_row(each) for each in found]
-    service.print_result(output.format_table(rows, NODE_COLUMNS) if rows else "No nodes.", found)
+    service.print_result(output.format_table(rows, NODE_COLUMNS, "No nodes."), found)
 
 
 def _node_row(node: Document) -> tuple[str, ...]:
     offline = "yes" if node.get("offline") else "no"
-    return (node["name"], str(node["wave"]), node["state"], _time(node.get("since")), offline, _cause(node))
+    return (
+        node["name"],
+        str(node["wave"]),
+        node["state"],
+        output.format_time(node.get("since")),
+        offline,
+        _cause(node),
+    )
 
 
 @with_service

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.service.rp.cli.cli_harness import Person
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIBRARIES = "aiohttp asyncio asyncpg cryptography httpx jwt msgspec pydantic urllib3 uvicorn yaml".split()
 PROBE = """
@@ -35,3 +41,11 @@ def test_help_and_version_import_no_libraries(module: str, argument: str, own: s
     assert not loaded.intersection(LIBRARIES)
     ours = {name.split(".")[1] for name in loaded if name.startswith(f"{module.split('.', maxsplit=1)[0]}.")}
     assert ours - {"errors", "version_option"} == own
+
+
+@pytest.mark.parametrize("command", ["node", "node create", "pool enrolment create"])
+def test_help_of_a_group_that_is_imported_later_is_plain(command: str, tmp_path: Path) -> None:
+    """Boxes would cut the names of options."""
+    shown = Person(tmp_path).does(f"{command} --help").out
+    assert shown.lstrip().startswith("Usage: ")
+    assert "│" not in shown
