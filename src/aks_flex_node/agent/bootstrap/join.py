@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.components import agent, credentials, kubelet
+from aks_flex_node.agent.components import agent, credentials, kubelet, kubernetes
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
 
-READINESS = "readiness"  # the last step
+READINESS = "readiness"  # the step after which the node is Ready
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,15 @@ class NodeJoin:
         with self._record_failure("artifacts"):
             engine.prepare(components)
         self._run_prerequisites()
+        waits = self._can_wait_for_node(components)
+        # A node needs no tools to be Ready, and their download must not delay its pod network.
+        later = [component for component in components if waits and component is kubernetes.TOOLS_COMPONENT]
         for component in components:
-            with self._step(component.name, component.title):
-                if component.name == kubelet.COMPONENT.name and self.announce:
-                    self.announce()
-                engine.apply(component)
-        node = self._wait_until_ready(components) if self._can_wait_for_node(components) else None
+            if component not in later:
+                self._apply(component)
+        node = self._wait_until_ready(components) if waits else None
+        for component in later:
+            self._apply(component)
         for action in credentials.unused_certificates(engine.host, engine.config) if node else ():
             engine.host.apply(action)
         engine.sync_to_disk()
@@ -93,6 +96,12 @@ class NodeJoin:
                 "joined", f"Node {self._node} is Ready.", node=self._node, changes=len(engine.applied_actions)
             )
         return node
+
+    def _apply(self, component: Component) -> None:
+        with self._step(component.name, component.title):
+            if component.name == kubelet.COMPONENT.name and self.announce:
+                self.announce()
+            self.engine.apply(component)
 
     def _run_prerequisites(self) -> None:
         """Runs the prerequisite stages while programs are downloaded in the background."""
