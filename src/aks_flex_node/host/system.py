@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -31,9 +32,10 @@ from aks_flex_node.host.host import CommandResult, UnitState
 from aks_flex_node.host.processes import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
 
 CGROUPS = Path("/sys/fs/cgroup")
 UNIT_PROPERTIES = (
@@ -157,6 +159,20 @@ def parse_unit(name: str, text: str) -> UnitState:
         invocation=properties.get("InvocationID", ""),
         started=int(properties.get("ActiveEnterTimestampMonotonic") or 0) / 1e6,
     )
+
+
+def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
+    """Reads several units with one `systemctl show`; omits units without output."""
+    units = sorted(set(names))
+    if not units or not host.live:
+        return {}
+    return parse_units(host.query("systemctl", "show", *units, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
+
+
+def parse_units(text: str) -> dict[str, UnitState]:
+    """Parses the output of `systemctl show` for several units: blocks separated by empty lines."""
+    names = ((re.search("^Id=(.+)$", block, re.MULTILINE), block) for block in text.split("\n\n"))
+    return {name[1]: parse_unit(name[1], block) for name, block in names if name}
 
 
 def sysctl_path(key: str) -> str:

@@ -141,7 +141,7 @@ class LiveNodeReadiness:
 
         def look() -> ClusterNode | None:
             node = self._find()
-            if node or not self._is_deleted():
+            if node or math.isinf(lost_seconds) or not self._is_deleted():  # a join starts no program for each look
                 missing_since.clear()
             elif not missing_since:
                 missing_since.append(self._environment.clock())

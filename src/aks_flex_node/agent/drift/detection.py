@@ -28,7 +28,7 @@ from aks_flex_node.host.actions import (
     WriteFile,
 )
 from aks_flex_node.host.host import EntryKind
-from aks_flex_node.host.system import UNIT_PROPERTIES, parse_unit
+from aks_flex_node.host.system import read_units
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -154,25 +154,6 @@ class HostSnapshot:
 
     def apply(self, action: Action) -> None:
         raise AssertionError(f"{action}: a snapshot is read-only")
-
-
-def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
-    """Reads several units with one `systemctl show`; omits units without output."""
-    units = sorted(set(names))
-    if not units or not host.live:
-        return {}
-    return parse_units(host.query("systemctl", "show", *units, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
-
-
-def parse_units(text: str) -> dict[str, UnitState]:
-    """Parses the output of `systemctl show` for several units: blocks separated by empty lines."""
-    blocks = [block for block in text.split("\n\n") if block.strip()]
-    named = {_unit_id(block): block for block in blocks}
-    return {name: parse_unit(name, block) for name, block in named.items() if name}
-
-
-def _unit_id(block: str) -> str:
-    return next((line[len("Id=") :] for line in block.splitlines() if line.startswith("Id=")), "")
 
 
 MAX_DIFF_LINES = 40

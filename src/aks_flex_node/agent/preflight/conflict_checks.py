@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, error, warning
 from aks_flex_node.agent.reconcile.resources import File, Symlink
+from aks_flex_node.host.system import read_units
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from aks_flex_node.agent.preflight.check import PreflightContext
+    from aks_flex_node.host.host import UnitState
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ PODMAN_PATHS = ("/usr/bin/podman", "/usr/local/bin/podman")
 
 def check_other_runtime(context: PreflightContext) -> Iterator[CheckFinding]:
     running = foreign_processes(context)
+    units = read_units(context.host, [name for service in CONFLICTING_SERVICES for name in service.units])
     for service in CONFLICTING_SERVICES:
-        found = _by_unit(context, service) or _by_process(running, service)
+        found = _by_unit(context, service, units) or _by_process(running, service)
         if found:
             yield found
     yield from _podman(context)
@@ -87,8 +90,11 @@ def _podman(context: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _by_unit(context: PreflightContext, service: ConflictingService) -> CheckFinding | None:
-    states = [context.host.unit(name) for name in service.units if name not in context.owned_services]
+def _by_unit(
+    context: PreflightContext, service: ConflictingService, units: Mapping[str, UnitState]
+) -> CheckFinding | None:
+    foreign = [name for name in service.units if name not in context.owned_services]
+    states = [units.get(name) or context.host.unit(name) for name in foreign]
     installed = [state for state in states if state.exists and not context.owns(f"/etc/systemd/system/{state.name}")]
     active = next((state for state in installed if state.running), None)
     if active:

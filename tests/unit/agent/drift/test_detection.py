@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.components import agent, containerd
 from aks_flex_node.agent.components.catalog import ALL
-from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
+from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift
 from aks_flex_node.agent.drift.file_watcher import watch_paths
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.repair import repair_drift
@@ -30,6 +30,7 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.processes import TIMED_OUT
+from aks_flex_node.host.system import parse_units
 from tests.client_certificates import client_pem
 from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
 
