@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -53,10 +55,24 @@ def tls_context(
     return context
 
 
+def shared_tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Trusts the system's CAs and a CA file, if set. Connections share the context until one of these files changes,
+    because reading the CAs of a system costs as much CPU time as ten requests.
+    """
+    paths = (ssl.get_default_verify_paths().cafile, ca_file)
+    states = [Path(path).stat() for path in paths if path]
+    return _shared_tls_context(ca_file, tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in states))
+
+
+@lru_cache(maxsize=2)
+def _shared_tls_context(ca_file: str | None, _states: tuple[tuple[int, int, int], ...]) -> ssl.SSLContext:
+    return tls_context(system=True, ca_file=ca_file)
+
+
 def configured_tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Trusts the system's CAs and the configured CA file (`artifacts.caFile`), if set."""
     try:
-        return tls_context(system=True, ca_file=ca_file)
+        return shared_tls_context(ca_file)
     except OSError as error:
         raise ArtifactError(
             "ca-file-invalid",

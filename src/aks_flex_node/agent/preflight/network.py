@@ -29,6 +29,7 @@ from aks_flex_node.agent.http.connections import (
     exception_chain,
     explain_failure,
     make_pool,
+    shared_tls_context,
     tls_context,
     url_host,
 )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 8.0
 PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
+PARTIAL_CONTENT = 206
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}
 PoolKey = tuple[str | None, bytes | None, str | None]  # a proxy, a CA, and a CA file
 
@@ -138,7 +140,7 @@ def probe_tls_context(authority: bytes | None, ca_file: str | None) -> ssl.SSLCo
     try:
         if authority is not None:
             return tls_context(system=False, pem=authority, partial_chain=True)
-        return tls_context(system=True, ca_file=ca_file or None)
+        return shared_tls_context(ca_file or None)
     except (OSError, ValueError) as failed:
         source = "node.kubelet.caCertData" if authority is not None else f"the CA file {ca_file}"
         raise ProbeFailed(ProbeFailure.UNTRUSTED, f"{source} cannot be read: {failed}") from failed
@@ -182,7 +184,9 @@ def _followed(url: str, target: str) -> str:
 
 def _read_response(raw: BaseHTTPResponse, request: ProbeRequest) -> ProbeResponse:
     try:
-        body = b"" if request.first_byte else raw.read(MAX_BODY_BYTES, decode_content=False)
+        # Any other status can have the whole file. A connection whose body is read is used again.
+        is_read = not request.first_byte or raw.status == PARTIAL_CONTENT
+        body = raw.read(MAX_BODY_BYTES, decode_content=False) if is_read else b""
     except (HTTPError, OSError) as failed:
         raise explain_probe_failure(failed, request.url, None) from failed
     return ProbeResponse(raw.status, parse_http_date(raw.headers.get("Date", "")), read_document(body))

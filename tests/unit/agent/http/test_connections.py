@@ -28,6 +28,7 @@ from aks_flex_node.agent.http.connections import (
     explain_failure,
     find_certificate_error,
     make_pool,
+    shared_tls_context,
     tls_context,
     url_credentials,
 )
@@ -139,6 +140,19 @@ def test_a_ca_can_be_given_as_file_pem_or_der(tmp_path: Path) -> None:
     assert len(by_file.get_ca_certs()) == 1
     assert by_file.get_ca_certs() == by_pem.get_ca_certs() == by_der.get_ca_certs()
     assert not tls_context(system=True).get_ca_certs()
+
+
+def test_connections_share_the_systems_cas_until_a_file_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trust_as_system(monkeypatch, tmp_path, PEM)
+    (tmp_path / "ca.pem").write_text(PEM)
+    first = shared_tls_context(None)
+    assert shared_tls_context(None) is first
+    assert shared_tls_context(str(tmp_path / "ca.pem")) is not first
+
+    trust_as_system(monkeypatch, tmp_path, f"{PEM}\n")
+    assert shared_tls_context(None) is not first
 
 
 @pytest.mark.parametrize("partial", [False, True])
