@@ -58,9 +58,7 @@ class KnownMachine:
         )
 
     def to_document(self) -> dict[str, Any]:
-        one = self.identity
-        named = {"id": one.id, "hostName": one.host_name, "address": one.address, "os": one.os, "since": self.since}
-        return {key: value for key, value in named.items() if value}
+        return self.identity.to_document() | ({"since": self.since} if self.since else {})
 
 
 @dataclass(frozen=True)

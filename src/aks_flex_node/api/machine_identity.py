@@ -30,9 +30,12 @@ class MachineIdentity:
         known = ", ".join((*((self.address,) if self.address else ()), f"ID {self.id[:8]}"))
         return f"{self.host_name} ({known})" if self.host_name else f"({known})"
 
-    def to_header(self) -> str:
+    def to_document(self) -> dict[str, str]:
         named = {"id": self.id, "hostName": self.host_name, "address": self.address, "os": self.os}
-        return urlencode({key: value for key, value in named.items() if value})
+        return {key: value for key, value in named.items() if value}
+
+    def to_header(self) -> str:
+        return urlencode(self.to_document())
 
 
 def hash_machine_id(text: str) -> str:

@@ -19,7 +19,7 @@ from aks_flex_rp.api.routes import ALL_METHODS, answered, failure_text
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.nodes.enroller import WAIT_SECONDS, Waiting
-from aks_flex_rp.nodes.machine_request import MachineRequest
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 
 if TYPE_CHECKING:
     from starlette.requests import Request as Incoming

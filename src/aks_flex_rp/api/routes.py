@@ -32,7 +32,7 @@ from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.nodes.machine_claims import FetchingClient, UrlBearer
+from aks_flex_rp.nodes.machine_claims import FetchingClient
 from aks_flex_rp.nodes.reports import parse_report
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ class ServiceRoutes:
         found = await self._find_bundle(incoming, request_id, "bundle")
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
         key = http_messages.proved_key(incoming.headers.get(KEY_HEADER, ""), incoming.path_params["secret"])
-        client = FetchingClient(machine, key, UrlBearer(source, request_id))
-        await self.join_tracker.on_config_fetched(found, client)
+        await self.join_tracker.on_config_fetched(found, FetchingClient(machine, key, source, request_id))
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         cluster = await self.authorizer.context.clusters.find(found.cluster)
         if cluster and cluster.key_audience:

@@ -16,7 +16,6 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import ClusterAccess
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
@@ -61,12 +60,7 @@ class AccessGrants:
             join = found.join.joining(access) if joining else found.join.with_access(access)
             return found if join == found.join else await self._store_access(cluster, found, join, access, request)
 
-        return await retry_on_conflict(
-            lambda: self.context.store.node(node.cluster, node.key),
-            grant,
-            lambda: errors.concurrent_changes(node.name),
-            known=node,
-        )
+        return await self.context.change_node(node.cluster, node.name, grant, known=node)
 
     async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
         """Removes access that is no longer needed.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
@@ -17,7 +17,6 @@ from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, removal_command
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
@@ -32,7 +31,7 @@ from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.machine_ownership import KnownMachine
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
     from aks_flex_rp.store.model import Node
 
-
-T = TypeVar("T")
 AZURE_NOTE = (
     "The agent removes these resources when it leaves. The service removes what the agent may not, if its identity "
     "may. The audit log (azure.cleanup) names what remains, with the commands that remove it."
@@ -140,13 +137,15 @@ class NodeCommands:
                 await RolloutGuard(self.context.store).check_node(cluster.id.key, name, desired, node)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
-            look, conflict = url or conflict, True
-            newest = await self._last_version(cluster, name) if node is None and look else 0
+            newest = 0
+            if node is None and (url or conflict):
+                newest = (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
+            conflict = True
             override = request.caller.name if preconditions.override_rollout else ""
             options = WriteOptions(url=url, newest=newest, enrolling=enrolling, override=override)
             return await self._write(cluster, name, desired, node, request, options=options)
 
-        written = await self._update(cluster, name, write)
+        written = await self.context.change_node(cluster.id.key, name, write)
         if written.created and not await self.context.clusters.is_there(cluster.id.key):
             await self.delete(cluster, name, Preconditions(), request)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
@@ -189,7 +188,7 @@ class NodeCommands:
             options = WriteOptions(url=True, what=what, replacing=replacing, enrolling=enrolling)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
-        return await self._update(cluster, name, write)
+        return await self.context.change_node(cluster.id.key, name, write)
 
     async def delete(
         self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
@@ -213,7 +212,7 @@ class NodeCommands:
             gone = await context.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
             return node if gone else None
 
-        node = await self._update(cluster, name, delete)
+        node = await self.context.change_node(cluster.id.key, name, delete)
         if node is None:
             return None
         access = node.join.access
@@ -236,13 +235,6 @@ class NodeCommands:
             withdrawn = not keeps and await self.withdraw(cluster, node, request)
             cleanup |= {"clusterAccessRevoked": withdrawn} if node.join.access else {}
         return cleanup
-
-    async def _update(self, cluster: ClusterInfo, name: str, change: Callable[[Node | None], Awaitable[T]]) -> T:
-        return await retry_on_conflict(
-            lambda: self.context.store.node(cluster.id.key, name.lower()),
-            change,
-            lambda: errors.concurrent_changes(name),
-        )
 
     async def withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
         """Withdraws the access of a node. If that fails, the access controller retries."""
@@ -321,7 +313,7 @@ class NodeCommands:
         if options.enrolling and before:
             await context.delivery.revoke(cluster.id.key, key)  # an earlier URL
         elif url and not options.enrolling:
-            delivered = await self._deliver(cluster, node, bundle, expires)
+            delivered = ConfigUrl(await context.delivery.put(cluster.id.key, key, bundle, expires), expires)
         if before and (old := before.join.token):
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
@@ -329,16 +321,9 @@ class NodeCommands:
         bound = await self.claims.living_owner(before) if url and before and not options.replacing else None
         return WriteResult(node, before is None, delivered, bound, bundle if options.enrolling else b"")
 
-    async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
-        """Returns the last version of a deleted node with this name, or 0."""
-        return (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
-
     def _bundle(self, node: Node, token: str) -> bytes:
         secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
         return json.dumps(config_generator.build_bundle(node.config, node.version, secrets)).encode()
-
-    async def _deliver(self, cluster: ClusterInfo, node: Node, bundle: bytes, expires: float) -> ConfigUrl:
-        return ConfigUrl(await self.context.delivery.put(cluster.id.key, node.key, bundle, expires), expires)
 
 
 def _next_join(

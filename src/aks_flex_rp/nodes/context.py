@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
 from aks_flex_rp.store.model import AuditEvent
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.node_keys import KeyUse
     from aks_flex_rp.store.model import AuditAction, Document, Node
     from aks_flex_rp.store.protocol import Store
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,20 @@ class NodeContext:
     def endpoints_for(self, cluster: ClusterInfo) -> AgentEndpoints:
         """Returns the endpoints that all replicas give to the nodes of this cluster."""
         return cluster.endpoints or self.endpoints
+
+    async def change_node(
+        self,
+        cluster: str,
+        name: str,
+        change: Callable[[Node | None], Awaitable[T]],
+        *,
+        busy: Callable[[str], Exception] = errors.concurrent_changes,
+        known: Node | None = None,
+    ) -> T:
+        """Calls `change` with the node that was read, again if another writer changed it meanwhile."""
+        return await retry_on_conflict(
+            lambda: self.store.node(cluster, name.lower()), change, lambda: busy(name), known=known
+        )
 
     async def missing_node(self, cluster: ClusterId, name: str, *, may_be_node: bool) -> ArmError:
         """Returns the error for a node that was not found.

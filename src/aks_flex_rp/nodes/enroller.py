@@ -32,7 +32,7 @@ from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineS
 if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.nodes.machine_request import MachineRequest
+    from aks_flex_rp.nodes.machine_provisioner import MachineRequest
     from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import Enrolment
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
+from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 500  # nodes per read from the store
 WATCH_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
+WATCH = RequestContext(Caller("", WATCH_ACTOR, CallerKind.APPLICATION), "")
 
 log = logging.getLogger(__name__)
 
@@ -122,15 +125,14 @@ class JoinTracker:
         Raises ArmError if another client used the URL, or the node lives on another machine.
         """
         await self.claims.on_fetch(bundle, client)
-        source, request = client.origin.source, client.origin.request
         await self._change(
             bundle.cluster,
             bundle.node,
             JoinState.config_fetched,
             AuditAction.CONFIG_URL_FETCHED,
             always=True,
-            source=source,
-            request=request,
+            source=client.source,
+            request=client.request,
         )
 
     async def on_join_failed(
@@ -161,14 +163,9 @@ class JoinTracker:
     async def on_csr_denied(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
         self.count("refused")
         detail = {"tokenId": token_id, "csr": csr, "why": why}
-        if (
-            not node
-            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_DENIED, always=True, **detail)
-            is None
-        ):
-            await self.context.store.record(
-                self._event(AuditAction.CERTIFICATE_DENIED, self._resource(cluster, node), detail)
-            )
+        what = AuditAction.CERTIFICATE_DENIED
+        if not node or not await self._change(cluster, node, lambda join: join, what, always=True, **detail):
+            await self.context.store.record(self._event(what, self._resource(cluster, node), detail))
 
     async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
         def issue(join: JoinState) -> JoinState:
@@ -216,7 +213,7 @@ class JoinTracker:
             )  # the node has its configuration, whichever way it joined
         await self._record_readiness(cluster, node, ready)
         if machine:
-            await self.claims.on_observed(cluster, node, machine, _WatchOrigin())
+            await self.claims.on_observed(cluster, node, machine, WATCH)
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
@@ -286,7 +283,7 @@ class JoinTracker:
             log.info("%s is %s (%s)", node.name, join.phase, what)
             return join
 
-        return await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
+        return await self.context.change_node(cluster, key, write, busy=node_busy)
 
     def _event(self, what: AuditAction, resource: str, detail: dict[str, Any]) -> AuditEvent:
         source, request = str(detail.pop("source", "")), str(detail.pop("request", ""))
@@ -306,17 +303,6 @@ class JoinTracker:
     def _resource(cluster: str, node: str) -> str:
         known = parse_cluster_id(cluster)
         return known.node(node) if known and node else cluster
-
-
-class _WatchOrigin:
-    """The watch of the cluster as the origin of a change, for the audit log."""
-
-    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
-        return AuditEvent(at, WATCH_ACTOR, what, resource, detail=detail)
-
-
-def _unchanged(join: JoinState) -> JoinState:
-    return join
 
 
 def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:

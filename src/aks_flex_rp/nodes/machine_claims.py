@@ -8,7 +8,7 @@ with `replaceMachine` (`--replace`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
@@ -20,7 +20,7 @@ from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import machine_refusals
-from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
+from aks_flex_rp.nodes.conflict_retry import node_busy
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
@@ -31,36 +31,27 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
-    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.nodes.context import NodeContext, RequestContext
     from aks_flex_rp.store.model import Document, Node
 
 JOINING = frozenset({JoinPhase.CONFIG_FETCHED, JoinPhase.BOOTSTRAP_ATTEMPTED})
 
 
-class RequestOrigin(Protocol):
-    """Who sent a request, for the audit log."""
-
-    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent: ...
-
-
 @dataclass(frozen=True)
-class UrlBearer:
-    """The sender of a request for a config URL, who is not authenticated."""
+class FetchingClient:
+    """The client that fetches a config URL. It is not authenticated, and has proved that it has its key."""
 
+    machine: MachineIdentity | None
+    thumbprint: str
     source: str
     request: str
 
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
         return AuditEvent(at, "bearer of the URL", what, resource, self.source, self.request, detail=detail)
 
-
-@dataclass(frozen=True)
-class FetchingClient:
-    """The client that fetches a config URL."""
-
-    machine: MachineIdentity | None
-    thumbprint: str  # of the key that it has proved to have
-    origin: UrlBearer
+    @property
+    def shown_machine(self) -> dict[str, str]:
+        return self.machine.to_document() if self.machine else {}
 
     def __str__(self) -> str:
         shown = str(self.machine) if self.machine else "a client that did not send its machine"
@@ -105,17 +96,15 @@ class MachineClaims:
             if node:
                 await self._fetch(node, client, bundle.expires)
 
-        await retry_on_conflict(
-            lambda: self.context.store.node(bundle.cluster, bundle.node), write, lambda: node_busy(bundle.node)
-        )
+        await self.context.change_node(bundle.cluster, bundle.node, write, busy=node_busy)
 
     async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> None:
         await self._admit(node, client, url_expires)
         keys, thumbprint, now = node.join.keys, client.thumbprint, self.context.now()
         events = []
         if not keys.is_valid(thumbprint):
-            detail = {"key": thumbprint, "machine": _document(client.machine), "before": keys.current}
-            events = [client.origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
+            detail = {"key": thumbprint, "machine": client.shown_machine, "before": keys.current}
+            events = [client.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
         machines = node.join.machines.fetched(thumbprint, client.machine, now)
         join = node.join.with_machines(machines).with_keys(keys.bound(thumbprint, now))
         if join != node.join:
@@ -144,11 +133,11 @@ class MachineClaims:
     async def _refuse_second_client(self, node: Node, client: FetchingClient) -> NoReturn:
         """Records a second client of a config URL, for the audit log and the condition of the node."""
         now, before = self.context.now(), node.join.machines
-        after = before.fetch_refused(f"{client}, from {client.origin.source}", now)
+        after = before.fetch_refused(f"{client}, from {client.source}", now)
         if after != before:
             first = {"machine": before.fetch_machine, "key": before.fetch_key}
-            detail = {"machine": _document(client.machine), "key": client.thumbprint, "first": first}
-            event = client.origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
+            detail = {"machine": client.shown_machine, "key": client.thumbprint, "first": first}
+            event = client.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
             refused = replace(node, join=node.join.with_machines(after))
             await self.context.store.put_node(refused, node.etag, [replace(event, outcome=AuditOutcome.DENIED)])
         raise machine_refusals.already_used(node.name, before.candidate)
@@ -163,9 +152,9 @@ class MachineClaims:
             if join != node.join:
                 await self.context.store.put_node(replace(node, join=join), node.etag)
 
-        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
+        await self.context.change_node(cluster, key, write, busy=node_busy)
 
-    async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> Node:
+    async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestContext) -> Node:
         """Checks the machine of a poll or a report, and returns the updated node. Raises ArmError to refuse it."""
 
         async def write(found: Node | None) -> Node:
@@ -187,9 +176,9 @@ class MachineClaims:
                     await self._refuse(found, machine, origin)
                     raise machine_refusals.on_another_machine(found.name, machines.owner)
 
-        return await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write, known=node)
+        return await self.context.change_node(node.cluster, node.key, write, busy=node_busy, known=node)
 
-    async def on_observed(self, cluster: str, key: str, machine: MachineIdentity, origin: RequestOrigin) -> None:
+    async def on_observed(self, cluster: str, key: str, machine: MachineIdentity, origin: RequestContext) -> None:
         """Records the machine that the cluster reports for the Node of a joined node."""
 
         async def write(node: Node | None) -> None:
@@ -202,9 +191,9 @@ class MachineClaims:
                 event = _event(origin, node, AuditAction.MACHINE_CONFLICT, now, after.conflict.machine, after)
             await self._put(node, after, event)
 
-        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+        await self.context.change_node(cluster, key, write, busy=node_busy)
 
-    async def _refuse(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> None:
+    async def _refuse(self, node: Node, machine: MachineIdentity, origin: RequestContext) -> None:
         """Records the other machine. A conflict is audited once, and not for every poll."""
         now, before = self.context.now(), node.join.machines
         after = before.claimed_by(machine, now)
@@ -237,14 +226,12 @@ class MachineClaims:
             before, seen = found.status if messages else None, found.last_seen
             await self.context.store.report(found.cluster, found.key, status, seen, messages, before)
 
-        await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write)
+        await self.context.change_node(node.cluster, node.key, write, busy=node_busy)
 
     async def _record(self, node: Node, client: FetchingClient, **detail: object) -> None:
         """Records a refused fetch, and counts those that follow from the same address."""
-        machine = _document(client.machine)
-        event = client.origin.event(
-            self.context.now(), AuditAction.MACHINE_REFUSED, _resource(node), machine=machine, **detail
-        )
+        now, machine = self.context.now(), client.shown_machine
+        event = client.event(now, AuditAction.MACHINE_REFUSED, _resource(node), machine=machine, **detail)
         await self.refusals.record(self.context.store, replace(event, outcome=AuditOutcome.DENIED))
 
 
@@ -268,7 +255,7 @@ def with_conflict(status: Document, machines: MachineOwnership, name: str, now: 
     return {**status, "conditions": [*others, condition]}
 
 
-def _moved_event(origin: RequestOrigin, node: Node, after: MachineOwnership, now: float) -> AuditEvent | None:
+def _moved_event(origin: RequestContext, node: Node, after: MachineOwnership, now: float) -> AuditEvent | None:
     before, owner = node.join.machines.owner, after.owner
     if before is None or owner is None or before.id == owner.id:
         return None
@@ -276,22 +263,15 @@ def _moved_event(origin: RequestOrigin, node: Node, after: MachineOwnership, now
 
 
 def _event(
-    origin: RequestOrigin,
+    origin: RequestContext,
     node: Node,
     what: AuditAction,
     now: float,
     machine: MachineIdentity,
     known: MachineOwnership,
 ) -> AuditEvent:
-    owner = _document(known.owner.identity if known.owner else None)
-    return origin.event(now, what, _resource(node), machine=_document(machine), before=owner)
-
-
-def _document(machine: MachineIdentity | None) -> dict[str, Any]:
-    if machine is None:
-        return {}
-    named = {"id": machine.id, "hostName": machine.host_name, "address": machine.address, "os": machine.os}
-    return {key: value for key, value in named.items() if value}
+    owner = known.owner.identity.to_document() if known.owner else {}
+    return origin.event(now, what, _resource(node), machine=machine.to_document(), before=owner)
 
 
 def _resource(node: Node) -> str:

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.api import enrolments as wire
+from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
+from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.machine_refusals import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
@@ -22,14 +26,41 @@ from aks_flex_rp.store.pool_model import ApprovalMode, MachineState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aks_flex_node.api.enrolments import MachineFacts
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
-    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
-    from aks_flex_rp.nodes.machine_request import MachineRequest
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
 
 EXISTS = 412  # the node was created by another client
 TRANSIENT = frozenset({408, 409, 429})  # the same request may succeed later
+
+
+@dataclass(frozen=True)
+class MachineRequest:
+    """A machine that asks to be enrolled, and has proved that it has its key."""
+
+    thumbprint: str
+    facts: MachineFacts
+    machine: MachineIdentity | None
+    source: str
+    request_id: str
+
+    @property
+    def system_uuid(self) -> str:
+        return wire.normalized_uuid(self.facts.system_uuid)
+
+    def context(self, enrolment: Enrolment) -> RequestContext:
+        """Returns the request as which the node is written. The machine may see the secrets of its own node."""
+        caller = Caller(self.thumbprint, f"enrolment {enrolment.pool}/{enrolment.key}", CallerKind.NODE_KEY)
+        return RequestContext(caller, self.request_id, self.source, may_see_secrets=True)
+
+    def event(self, now: float, enrolment: Enrolment, what: AuditAction, **detail: object) -> AuditEvent:
+        cluster = parse_cluster_id(enrolment.cluster)
+        above = cluster.pool(enrolment.pool) if cluster else enrolment.cluster
+        shown = {"fingerprint": fingerprint(self.thumbprint), "facts": self.facts.to_document()}
+        return self.context(enrolment).event(now, what, f"{above}/enrolments/{enrolment.key}", **shown, **detail)
 
 
 @dataclass(frozen=True)

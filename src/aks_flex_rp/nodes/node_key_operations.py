@@ -109,7 +109,7 @@ class NodeKeyCommands:
             await self.context.store.put_node(replace(node, join=node.join.with_keys(after)), node.etag, [event])
             return node
 
-        node = await self._update(cluster, name, write)
+        node = await self.context.change_node(cluster.id.key, name, write)
         return {"thumbprint": thumbprint, "audience": cluster.key_audience, "configVersion": str(node.version)}
 
     async def revoke(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class NodeKeyCommands:
             await self.context.store.put_node(after, node.etag, [event], retire=True)
             return after
 
-        node = await self._update(cluster, name, write)
+        node = await self.context.change_node(cluster.id.key, name, write)
         await self.context.delivery.revoke(cluster.id.key, node.key)
         if token:
             await self.context.clusters.revoke(cluster.id.key, token)
@@ -156,14 +156,6 @@ class NodeKeyCommands:
         machine = await store.machine_of_node(key, name.lower())
         found = await store.enrolment(key, machine.enrolment) if machine else None
         return found if found and not found.revoked and self.context.now() < found.expires else None
-
-    async def _update(self, cluster: ClusterInfo, name: str, change: Any) -> Node:
-        found: Node = await retry_on_conflict(
-            lambda: self.context.store.node(cluster.id.key, name.lower()),
-            change,
-            lambda: errors.concurrent_changes(name),
-        )
-        return found
 
 
 def _check_consent(consent: str, audience: str, current: str) -> None:

@@ -20,7 +20,7 @@ from aks_flex_rp.nodes.rollout_guard import RolloutGuard, find_bar, revision_bar
 from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.validation import stay_in_pool
-from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.model import AuditAction, NextRevision, RecordRefused, RecordUnverifiable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -169,13 +169,9 @@ class _NodeApply:
     known: dict[object, DesiredNode | ArmError] = field(default_factory=dict)
 
     async def apply(self, name: str, known: Node | None) -> None:
-        store, key = self.commands.context.store, self.cluster.id.key
         try:
-            changed = await retry_on_conflict(
-                lambda: store.node(key, name.lower()),
-                lambda node: self._write(name, node),
-                lambda: errors.concurrent_changes(name),
-                known=known,
+            changed = await self.commands.context.change_node(
+                self.cluster.id.key, name, lambda node: self._write(name, node), known=known
             )
         except ArmError as error:
             self.result.refused.append((name, error))
@@ -254,3 +250,62 @@ class _NodeApply:
             # The machine may already have fetched the configuration of the URL.
             return replace(node, join=node.join.with_delivered(before.version))
         return node
+
+
+@dataclass(frozen=True)
+class PoolStage:
+    """Has nodes download what a revision needs, before they are given it. Their configuration does not change."""
+
+    context: NodeContext
+    cluster: ClusterInfo
+    pool: str
+    request: RequestContext
+    allow_downgrade: bool = False
+
+    async def stage(self, name: str, template: PoolTemplate) -> bool:
+        """Sets what the machine of a node downloads ahead. Returns whether it has to.
+
+        A node for which the revision is not valid is left as it is: the roll-out learns why when it is applied.
+        """
+
+        async def write(before: Node | None) -> bool:
+            if before is None or before.pool is None or before.pool.name != self.pool:
+                return False
+            if before.pool.revision == template.revision:
+                return False
+            following = self._next(before, template)
+            known = before.pool.next.revision if before.pool.next else 0
+            if known != (following.revision if following else 0):
+                await self._put(before, following)
+            return following is not None
+
+        return await self.context.change_node(self.cluster.id.key, name, write)
+
+    async def unstage(self, name: str, revision: int) -> None:
+        """Removes what the machine of a node downloads ahead, unless it is for another revision."""
+
+        async def write(before: Node | None) -> None:
+            following = before.pool.next if before and before.pool else None
+            if before and following and following.revision == revision:
+                await self._put(before, None)
+
+        await self.context.change_node(self.cluster.id.key, name, write)
+
+    async def _put(self, before: Node, following: NextRevision | None) -> None:
+        if before.pool is None:
+            return
+        etag = f'"{before.version}.{following.revision}"' if following else f'"{before.version}"'
+        node = replace(before, pool=replace(before.pool, next=following), etag=etag)
+        await self.context.store.put_node(node, before.etag)
+
+    def _next(self, before: Node, template: PoolTemplate) -> NextRevision | None:
+        context = validation_context(self.context, self.cluster, before, allow_downgrade=True)
+        try:
+            desired = replace(stay_in_pool(before.properties, template), allow_downgrade=self.allow_downgrade)
+        except (ArmError, ValueError):
+            return None
+        if rules.check_rules(desired.properties, context):
+            return None
+        builder = NodeBuilder(self.context, self.cluster, self.request.caller)
+        node = builder.build(before.name, desired, before, before.version + 1, before.join)
+        return NextRevision(template.revision, node.config) if node.config != before.config else None

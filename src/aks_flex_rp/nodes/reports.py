@@ -15,7 +15,6 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
@@ -184,12 +183,7 @@ class StatusReports:
                 raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
             return found
 
-        return await retry_on_conflict(
-            lambda: self.context.store.node(node.cluster, node.key),
-            write,
-            lambda: errors.concurrent_changes(node.name),
-            known=node,
-        )
+        return await self.context.change_node(node.cluster, node.name, write, known=node)
 
     async def _failed(self, node: Node, why: str) -> None:
         """Records a failed join reported by the node. That it has joined is recorded only from the cluster."""

@@ -187,10 +187,7 @@ def _pending(node: Node) -> dict[str, Any] | None:
 
 def machine_document(machine: KnownMachine) -> dict[str, str]:
     """Returns a machine as the API shows it."""
-    one = machine.identity
-    named = {"id": one.id, "hostName": one.host_name, "address": one.address, "os": one.os}
-    since = {"since": format_utc(machine.since)} if machine.since else {}
-    return {key: value for key, value in named.items() if value} | since
+    return machine.identity.to_document() | ({"since": format_utc(machine.since)} if machine.since else {})
 
 
 def _left(condition: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import RequestContext
-from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
-from aks_flex_rp.nodes.pool_stage import PoolStage
+from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply, PoolStage
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.notify.node_events import NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind

@@ -19,7 +19,7 @@ from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES
 from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.conflict_retry import ATTEMPTS
-from aks_flex_rp.nodes.machine_claims import FetchingClient, UrlBearer
+from aks_flex_rp.nodes.machine_claims import FetchingClient
 from aks_flex_rp.service import open_sealer, open_store
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import api_server, fails, our_command
@@ -256,7 +256,7 @@ def test_event_is_recorded_when_other_changes_are_complete(shared: Running, name
     contended = replace(tracker, context=replace(tracker.context, store=store))
     assert node
     bundle = FetchedBundle(PLANT.key, name, b"", node.join.url_expires or 0.0)
-    client = FetchingClient(None, "thumbprint", UrlBearer("10.0.0.1", "request-1"))
+    client = FetchingClient(None, "thumbprint", "10.0.0.1", "request-1")
     with pytest.raises(FlexError) as caught:
         shared.call(contended.on_config_fetched(bundle, client))
     assert caught.value.name == "node-operation-in-progress"

@@ -85,7 +85,7 @@ def check(api: Api, load: Load) -> None:
         else:
             assert shown["nodeConfig"]["maxPods"] == load.numbers[name]
         assert shown["config"]["node"]["maxPods"] == shown["nodeConfig"]["maxPods"]
-        newest = api.audit(name, limit="2").json["value"]
+        newest = api.audit(name, limit="3").json["value"]
         recorded = [each["detail"]["configVersion"] for each in newest if each["what"] in {"create", "update"}]
         assert shown["configVersion"] == recorded[0]
 

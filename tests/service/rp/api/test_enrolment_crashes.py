@@ -15,7 +15,7 @@ import urllib3
 from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.enroller import Enroller
-from aks_flex_rp.nodes.machine_request import MachineRequest
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_crashes import process

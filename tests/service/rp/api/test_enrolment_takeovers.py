@@ -12,7 +12,7 @@ from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.nodes.enroller import Enroller
-from aks_flex_rp.nodes.machine_request import MachineRequest
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT

@@ -14,7 +14,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, fingerprint
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from aks_flex_rp.nodes import enrolment_operations
-from aks_flex_rp.nodes.machine_request import MachineRequest
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment

@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
-from aks_flex_rp.nodes.machine_claims import FetchingClient, UrlBearer
+from aks_flex_rp.nodes.machine_claims import FetchingClient
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
@@ -276,7 +276,7 @@ def test_node_with_other_change_during_access_grant_gets_access(racing: Joining)
         found = await service.store.node(PLANT.key, racing.name)
         assert found
         bundle = FetchedBundle(PLANT.key, racing.name, b"", found.join.url_expires or 0.0)
-        client = FetchingClient(None, "thumbprint", UrlBearer("192.0.2.1", "request"))
+        client = FetchingClient(None, "thumbprint", "192.0.2.1", "request")
         await service.join_tracker.on_config_fetched(bundle, client)
 
     happens(racing, fetch)

@@ -64,7 +64,7 @@ def test_join_state_advances_with_each_join_step(watch: Watch, admin: Api) -> No
     watch.sees("on_node_observed", READY)
     assert watch.status["joinState"] == "Joined"
 
-    joined = ["create", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
+    joined = ["create", "key.bound", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
     assert watch.events(admin) == joined
 
 

@@ -14,7 +14,7 @@ import pytest
 import urllib3
 
 from aks_flex_rp.nodes.join_tracker import JoinTracker
-from aks_flex_rp.nodes.machine_claims import FetchingClient, UrlBearer
+from aks_flex_rp.nodes.machine_claims import FetchingClient
 from tests.service.rp.api.test_crashes import process
 from tests.service.rp.api.test_enrolment_crashes import PowerLossError, StoppingStore
 from tests.service.rp.api.test_node_keys import MANAGED, ONE, TWO, Machine, NodeWithKey
@@ -42,7 +42,7 @@ def fetch_and_stop(service: Running, node: NodeWithKey, machine: Machine, at: in
     bundle = service.call(service.service._bundles.fetch(secret, time.time()))
     assert bundle
     try:
-        client = FetchingClient(machine.identity, machine.key.thumbprint, UrlBearer("127.0.0.1", "r"))
+        client = FetchingClient(machine.identity, machine.key.thumbprint, "127.0.0.1", "r")
         service.call(tracker.on_config_fetched(bundle, client))
     except PowerLossError:
         return True

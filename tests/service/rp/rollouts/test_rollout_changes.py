@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.nodes.pool_apply import PoolStage
 from aks_flex_rp.nodes.pool_operations import PoolCommands
-from aks_flex_rp.nodes.pool_stage import PoolStage
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.model import Conflict, RecordRefused
 from tests.service.rp.api.fake_clusters import PLANT
