@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 import uuid
 from contextlib import suppress
@@ -38,8 +37,6 @@ IDLE_SECONDS = 1.0  # without: until one is created
 REFRESH_SECONDS = 5.0  # between reads of heartbeats while a wave waits for them
 CLOCK_TOLERANCE = 5.0  # seconds by which the clock may deviate between two steps
 MAX_SIGNALS = 1000
-BUSY_SECONDS = 30.0  # between reads of nodes that are being updated
-MAX_BUSY = 200  # nodes of a roll-out that are then read
 UNREADABLE_SECONDS = 60.0  # until a roll-out that could not be read is tried again
 MAX_ROUNDS = 20  # steps of one roll-out in a row
 
@@ -69,7 +66,7 @@ class RolloutController:
         self._refused: dict[tuple[str, str, str], int] = {}  # versions of roll-outs that were not authentic
         self._retry_at: dict[tuple[str, str, str], float] = {}  # roll-outs that could not be read
         self._last: tuple[float, float] | None = None  # both clocks at the last step
-        self._refreshed = self._read_busy_at = 0.0
+        self._refreshed = 0.0
         self._unsaved: set[RolloutId] = set()  # roll-outs whose last decision was not stored
 
     @property
@@ -85,7 +82,6 @@ class RolloutController:
             self._check_clock()
             await self._load()
             signals = await self._take_signals()
-            await self._read_busy_nodes()
             await self._refresh_heartbeats()
             self._take_answers()
             for rollout in self.rollouts:
@@ -199,16 +195,6 @@ class RolloutController:
             report = replace(report, gone=f"It was made again, or given revision {report.desired} by a person.")
         rollout.engine.report(key, report, now)
         rollout.is_due = True
-
-    async def _read_busy_nodes(self) -> None:
-        """Reads some of the nodes that are being updated: replicas of an earlier release leave no signals."""
-        if self._monotonic() < self._read_busy_at + BUSY_SECONDS:
-            return
-        self._read_busy_at = self._monotonic()
-        for rollout in self.rollouts:
-            names = list(rollout.engine.busy)
-            for name in random.sample(names, min(len(names), MAX_BUSY)):
-                await self._read_node(rollout, name)
 
     async def _refresh_heartbeats(self) -> None:
         """Reads the heartbeats of nodes whose wave waits for them: they leave no signals."""

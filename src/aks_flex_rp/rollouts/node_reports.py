@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import MachineError
-from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.rollouts.states import NodeReport
 
 if TYPE_CHECKING:
@@ -71,13 +70,9 @@ def _conditions(reported: Any) -> dict[str, Mapping[str, Any]]:
 
 def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns why the machine did not apply its configuration, or nothing if it has not failed."""
-    failed, upgrade = node.status.get("failedConfigVersion"), conditions.get("UpgradeFailed", {})
-    if failed is None:  # an agent of an earlier release: the condition must be newer than the configuration
-        if upgrade.get("status") != "True" or _moment(upgrade) <= node.version:
-            return ""
-    elif str(failed) != str(node.version):
+    if str(node.status.get("failedConfigVersion")) != str(node.version):
         return ""
-    applied = conditions.get("ConfigApplied", {})
+    upgrade, applied = conditions.get("UpgradeFailed", {}), conditions.get("ConfigApplied", {})
     for each in (upgrade if upgrade.get("status") == "True" else {}, applied):
         if text := each.get("message") or each.get("reason"):
             return str(text)[:MAX_CAUSE]
@@ -87,13 +82,6 @@ def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
 def _staging_failure(conditions: Mapping[str, Mapping[str, Any]]) -> str:
     found = conditions.get("StagingFailed", {})
     return str(found.get("message") or found.get("reason") or "")[:MAX_CAUSE] if found.get("status") == "True" else ""
-
-
-def _moment(condition: Mapping[str, Any]) -> float:
-    try:
-        return parse_utc(str(condition.get("lastTransitionTime", ""))).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _opens(window: Mapping[str, Any] | None, now: float) -> float:

@@ -65,7 +65,8 @@ def test_extreme_report_does_not_stop_other_roll_outs(run: Run, extreme: dict[st
         await other.start()
         node = await fleet.node(fleet.names[0])
         said = [{**each, **extreme} for each in conditions(failed="x")]
-        await fleet.store.report(PLANT.key, node.key, {"conditions": said, "stagedPoolRevision": 2**31 - 1}, 1.0)
+        status = {"failedConfigVersion": str(node.version), "conditions": said, "stagedPoolRevision": 2**31 - 1}
+        await fleet.store.report(PLANT.key, node.key, status, 1.0)
         await other.run("Succeeded")
 
     run(test)
