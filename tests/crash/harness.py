@@ -105,9 +105,6 @@ class StagingWorkshop:
             self._fill(self._host.disk.at(partial), program)
             self._host.apply(PlaceTree(partial, program.staging_path))
 
-    def confirm(self, program: ProgramTree) -> bytes | None:
-        return self._host.read(f"{program.path}/.manifest.json")
-
     def close(self) -> None: ...
 
     def _fill(self, place: Path, program: ProgramTree) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts import clean_cache, find_digests, make_bundle
 from aks_flex_node.agent.components.catalog import ALL, SEQUENCE
 from aks_flex_node.agent.reconcile import program_stager
-from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage, needs_confirmation
+from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
 from aks_flex_node.agent.reconcile.resources import Symlink
 from aks_flex_node.host.actions import RemoveTree
 from aks_flex_node.lean_dataclass import dataclass
@@ -35,8 +35,7 @@ def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
     found: list[ProgramArtifact] = []
     for component in SEQUENCE:
         for program in component.desired(engine.config, engine.machine).programs:
-            intact = "not verified" if needs_confirmation(engine.host, program) else "installed"
-            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or intact
+            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or "installed"
             about = (program.component, program.version, state)
             found += [ProgramArtifact(*about, one.url) for one in program.artifacts]
     return found

@@ -195,8 +195,6 @@ class Publisher:
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
-    def confirm(self, program: ProgramTree) -> bytes | None: ...
-
     def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         if program.version not in self.bench.versions:

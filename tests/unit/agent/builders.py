@@ -87,7 +87,6 @@ class Ready:
     def __init__(self, host: RecordedHost) -> None:
         self.host = host
         self.prepared: list[str] = []
-        self.confirmed: bytes | None = None  # the manifest of a program of an earlier release
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None:
         self.prepared += [program.component for program in programs]
@@ -95,9 +94,6 @@ class Ready:
     def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         install(self.host, program)
-
-    def confirm(self, program: ProgramTree) -> bytes | None:  # noqa: ARG002
-        return self.confirmed
 
     def close(self) -> None: ...
 

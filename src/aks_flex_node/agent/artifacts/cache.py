@@ -76,10 +76,7 @@ class ArtifactCache:
         return VerifiedFile(path, size, digest, hashes.sha256, linkable=True)
 
     def published_digest(self, artifact: Artifact) -> Digest | None:
-        """Returns the digest that the publisher itself gave for this artifact before.
-
-        Digests from other sources, and all that earlier releases recorded, do not count.
-        """
+        """Returns the digest that the publisher itself gave for this artifact before."""
         for folder in folders(self._root):
             if artifact.publisher_url and artifact.publisher_url in read_origin(folder).get(PUBLISHED_KEY, ()):
                 return read_folder(folder)

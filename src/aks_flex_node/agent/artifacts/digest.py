@@ -62,7 +62,6 @@ class DigestSource(str, Enum):
 
 
 TRUSTED_SOURCES = frozenset(each.value for each in DigestSource)
-UNKNOWN_SOURCE = "unknown"  # of a program that an earlier release installed, while no trusted source can be asked
 
 
 @dataclass(frozen=True)

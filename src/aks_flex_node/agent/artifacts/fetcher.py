@@ -60,12 +60,14 @@ class ArtifactFetcher:
 
     def trusted_digest(self, artifact: Artifact) -> TrustedDigest:
         """Returns the expected digest: from this machine, or from the publisher."""
-        if known := self.known_digest(artifact):
+        if known := self.local_digest(artifact):
             return known
         if artifact.signed_list:
             return TrustedDigest(self._signed_digest(artifact), DigestSource.SIGNATURE)
+        if published := self._cache.published_digest(artifact):
+            return TrustedDigest(published, DigestSource.PUBLISHER)
         try:
-            return self.published_digest(artifact)
+            return self._published_digest(artifact)
         except ArtifactError as error:
             if error.name == "artifact-checksum-missing":
                 self._require_published(artifact)
@@ -74,15 +76,6 @@ class ArtifactFetcher:
     def local_digest(self, artifact: Artifact) -> TrustedDigest | None:
         """Returns the digest that the administrator of this machine or the agent's pins give, else None."""
         return self._digests.find(artifact)
-
-    def known_digest(self, artifact: Artifact) -> TrustedDigest | None:
-        """Returns the expected digest if it is known without a request, else None."""
-        if known := self.local_digest(artifact):
-            return known
-        if self._bundle:
-            return self._bundle.find(artifact, None).trusted_digest
-        published = None if artifact.signed_list else self._cache.published_digest(artifact)
-        return TrustedDigest(published, DigestSource.PUBLISHER) if published else None
 
     def reject(self, blob: VerifiedFile) -> None:
         """Forgets where a file came from, so that a corrected file at the same URL is downloaded."""
@@ -117,7 +110,7 @@ class ArtifactFetcher:
             raise signature_error(f"{redact_url(artifact.signed_list)}.asc or its list was not found") from error
         return signed_digest(sums.encode(), signature.encode(), artifact.publisher_name, self._digests.release_keys)
 
-    def published_digest(self, artifact: Artifact) -> TrustedDigest:
+    def _published_digest(self, artifact: Artifact) -> TrustedDigest:
         """Asks the publisher for the digest."""
         failure: ArtifactError | None = None
         for url in artifact.checksums:

@@ -109,7 +109,7 @@ class ArtifactOrigin:
     url: str
     digest: str
     wanted: tuple[tuple[str, str, int], ...]
-    digest_source: str = ""  # a DigestSource; earlier releases recorded none
+    digest_source: str  # a DigestSource
 
     @classmethod
     def of(cls, artifact: Artifact, trusted: TrustedDigest) -> ArtifactOrigin:
@@ -163,7 +163,7 @@ class TreeManifest:
                 str(each["url"]),
                 str(each["digest"]),
                 tuple((a, b, c) for a, b, c in each["wanted"]),
-                str(each.get("digest_source", "")),
+                str(each["digest_source"]),
             )
             for each in wire["artifacts"]
         )

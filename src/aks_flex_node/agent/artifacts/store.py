@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import OfflineBundle
 from aks_flex_node.agent.artifacts.cache import ArtifactCache
-from aks_flex_node.agent.artifacts.confirmation import DigestConfirmation
 from aks_flex_node.agent.artifacts.disk_space import format_megabytes
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
 from aks_flex_node.agent.artifacts.tree_build import TreeBuild
@@ -45,9 +44,7 @@ class ArtifactStore:
         retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
         artifact_cache = ArtifactCache(cache)
         bundle = OfflineBundle.at(sources.bundle, artifact_cache) if sources.bundle else None
-        known = digests or LocalDigests()
-        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, known, bundle)
-        self._confirmation = DigestConfirmation(cache, artifact_cache, sources, known, bundle)
+        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, digests or LocalDigests(), bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()
@@ -81,10 +78,6 @@ class ArtifactStore:
             raise job.error
         return job.result
 
-    def confirm(self, artifacts: Sequence[Artifact], installed: Path) -> bytes | None:
-        """Returns the manifest of an installed tree with the sources of its digests. None if it is not genuine."""
-        return self._confirmation.confirm(artifacts, installed)
-
     def transfers(self) -> list[Transfer]:
         with self._lock:
             jobs = list(self._jobs.values())
@@ -97,7 +90,6 @@ class ArtifactStore:
             self._queue.clear()
             threads, jobs = list(self._threads), list(self._jobs.values())
         self._fetching.close()
-        self._confirmation.close()
         end = time.monotonic() + CLOSING_SECONDS
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -7,12 +7,12 @@ import time
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.reconcile.observer import MANIFEST, file_change_times, find_damage, needs_confirmation
+from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage
 from aks_flex_node.agent.reconcile.program_stager import Deadline
 from aks_flex_node.agent.reconcile.resources import File, Spec, Symlink
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree, Remove, SetAside, StartUnit, WriteFile
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree, SetAside, StartUnit
 from aks_flex_node.host.host import EntryKind, FileEntry
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -103,26 +103,11 @@ class Engine:
         for component in components:
             spec, owned = component.desired(self.config, self.machine), self.ledger.owned(component.name)
             self.ledger.record_before(component.name, spec, (), self.originals)
-            missing += [program for program in spec.programs if self._is_missing(program, owned)]
+            missing += [program for program in spec.programs if find_damage(self.host, program, owned)]
             for program in spec.programs:
                 if program in missing:
                     self._make_parent(program, owned)
         self.stager.prepare(missing)
-
-    def _is_missing(self, program: ProgramTree, owned: OwnedResources) -> bool:
-        """Returns whether a program must be staged. A program of an earlier release is replaced if a trusted source
-        knows another digest of it. If none can be asked, it stays, and a later job asks again.
-        """
-        if self.stager and needs_confirmation(self.host, program):
-            path, confirmed = f"{program.path}/{MANIFEST}", self.stager.confirm(program)
-            if confirmed is None:
-                self.events.emit(
-                    "program-rejected", f"{program.path} is not what its publisher publishes.", "warning"
-                )
-                self.host.apply(Remove(path))
-            elif confirmed != self.host.read(path):
-                self.host.apply(WriteFile(path, confirmed, 0o644))
-        return bool(find_damage(self.host, program, owned))
 
     def stage(self, components: Sequence[Component]) -> None:
         """Stages all missing programs of the components and waits for them, before any change."""

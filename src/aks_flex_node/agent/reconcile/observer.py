@@ -230,25 +230,15 @@ def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
 
 
 def _unverified(program: ProgramTree, manifest: dict[str, Any]) -> str:
-    """Returns a problem if it is not recorded who gave the digests: an earlier release accepted those of a mirror.
-    The running agent cannot verify itself, so its own versions are excepted.
+    """Returns a problem if it is not recorded that a trusted source gave the digests. The running agent cannot verify
+    itself, so its own versions are excepted.
     """
     sources = [one.get("digest_source") for one in manifest.get("artifacts", [])]
-    return "" if all(sources) or program.component == "agent" else UNVERIFIED
-
-
-def needs_confirmation(host: Host, program: ProgramTree) -> bool:
-    """Returns whether no trusted source has confirmed the digests of an installed program yet."""
-    try:
-        manifest = json.loads(host.read(f"{program.path}/{MANIFEST}") or b"")
-        sources = [one.get("digest_source") for one in manifest.get("artifacts", [])]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False  # not installed, or damaged
-    return program.component != "agent" and not all(source in TRUSTED_SOURCES for source in sources)
+    return "" if TRUSTED_SOURCES.issuperset(sources) or program.component == "agent" else UNVERIFIED
 
 
 def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
-    """Yields files that an earlier version of the agent did not install."""
+    """Yields files that the manifest does not know."""
     expected = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
     yield from (f"{path} is missing" for path in expected if path not in files)
 

@@ -31,12 +31,6 @@ class ProgramStager(Protocol):
         """Waits until a program is complete at its staging path."""
         ...
 
-    def confirm(self, program: ProgramTree) -> bytes | None:
-        """Returns the manifest of an installed program with the sources of its digests, or None if a trusted source
-        knows another digest.
-        """
-        ...
-
     def close(self) -> None: ...
 
 
@@ -83,9 +77,6 @@ class StoreProgramStager:
         built = Path(self._folder) / tree_name(program)
         tree = program_tree(program)
         return replace(tree, staging=built) if self._ahead else replace(tree, ahead=built)
-
-    def confirm(self, program: ProgramTree) -> bytes | None:
-        return self._store.confirm(program.artifacts, Path(program.path))
 
     def transfers(self) -> list[Transfer]:
         return self._store.transfers()

@@ -5,17 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
-import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_lab.pki import CertificateAuthority
-from aks_flex_node.agent.artifacts.cache import ArtifactCache
-from aks_flex_node.agent.artifacts.confirmation import DigestConfirmation
 from aks_flex_node.agent.artifacts.digest import Digest
 from aks_flex_node.agent.artifacts.trust import LocalDigests, load_local_digests
 from tests.service.agent.http_fakes import KUBELET, Publisher, refusal
@@ -138,88 +133,6 @@ def test_known_digest_refuses_the_program_of_the_mirror(publisher: Publisher, ev
     known = LocalDigests(pins={artifact.publisher_url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())})
     store = publisher.store(base_url=evil, ca_file=ca, digests=known)
     assert refusal(store, publisher.tree(artifact)).name == "artifact-checksum-mismatch"
-
-
-def installed(publisher: Publisher, content: bytes) -> Path:
-    """Installs a kubelet as an earlier release did: its manifest does not say who gave the digest."""
-    place = publisher.room / "installed"
-    (place / "bin").mkdir(parents=True)
-    (place / "bin/kubelet").write_bytes(content)
-    value = hashlib.sha256(content).hexdigest()
-    origin = {"url": publisher.url("kubelet"), "digest": f"sha256:{value}", "wanted": [["", "bin/kubelet", 0o755]]}
-    file = {"sha256": value, "size": len(content), "mode": 0o755, "link": ""}
-    wire = {"format": 1, "component": "kubernetes", "version": "1.0.0", "artifacts": [origin]}
-    (place / ".manifest.json").write_text(json.dumps({**wire, "files": {"bin/kubelet": file}}))
-    return place
-
-
-def test_program_that_a_mirror_gave_to_an_earlier_release_is_rejected(publisher: Publisher) -> None:
-    assert publisher.store().confirm([publisher.kubelet()], installed(publisher, EVIL)) is None
-
-
-@pytest.mark.parametrize("reachable", [True, False])
-def test_program_of_an_earlier_release_is_confirmed_without_download(publisher: Publisher, reachable: bool) -> None:
-    artifact = publisher.kubelet() if reachable else away(publisher)
-    written = publisher.store(attempts=1).confirm([artifact], installed(publisher, KUBELET))
-    assert written
-    assert json.loads(written)["artifacts"][0]["digest_source"] == ("publisher" if reachable else "unknown")
-    assert publisher.requests("kubelet") == 0
-
-
-class Silent:
-    """A publisher behind a firewall: it accepts connections, and never answers. Counts them."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"https://127.0.0.1:{self._socket.getsockname()[1]}/kubelet"
-
-    def connections(self) -> int:
-        self._socket.setblocking(False)
-        count = 0
-        with suppress(BlockingIOError):
-            while True:
-                self._socket.accept()[0].close()
-                count += 1
-        return count
-
-
-@pytest.fixture
-def silent() -> Iterator[Silent]:
-    made = Silent()
-    yield made
-    made._socket.close()
-
-
-def test_unreachable_publisher_does_not_delay_every_job(publisher: Publisher, silent: Silent) -> None:
-    """Each job asks for all programs of an earlier release, with a new store."""
-    first, second = (
-        publisher.kubelet(url=url, checksums=(f"{url}.sha256",)) for url in (silent.url, silent.url + "2")
-    )
-    place, start = installed(publisher, KUBELET), time.monotonic()
-    for _ in range(3):
-        store = publisher.store(attempts=5, stall_seconds=1.0)
-        for artifact in (first, second):
-            written = store.confirm([artifact], place)
-            assert written
-            assert json.loads(written)["artifacts"][0]["digest_source"] == "unknown"
-    assert silent.connections() == 1
-    assert time.monotonic() - start < 10
-
-
-def test_publisher_is_asked_again_after_a_day(publisher: Publisher, silent: Silent) -> None:
-    artifact = publisher.kubelet(url=silent.url, checksums=(f"{silent.url}.sha256",))
-    clock, place = [1e9], installed(publisher, KUBELET)
-    sources, cache = replace(publisher.sources, stall_seconds=0.5), publisher.room / "cache"
-    confirmation = DigestConfirmation(
-        cache, ArtifactCache(cache), sources, LocalDigests(), None, now=lambda: clock[0]
-    )
-    for clock[0], asked in ((1e9, 1), (1e9 + 86000, 0), (1e9 + 86401, 1), (1e9, 1)):
-        assert confirmation.confirm([artifact], place)
-        assert silent.connections() == asked
-    known = LocalDigests(pins={silent.url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())})
-    written = publisher.store(digests=known).confirm([replace(artifact, publisher_url=silent.url)], place)
-    assert written
-    assert json.loads(written)["artifacts"][0]["digest_source"] == "pin", "the administrator adds it meanwhile"
 
 
 @pytest.mark.parametrize(

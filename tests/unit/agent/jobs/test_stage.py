@@ -46,9 +46,6 @@ class AheadStager:
         for folder in (FOLDER, f"{FOLDER}/{tree_name(program)}"):
             self.scene.host.apply(MakeDirectory(folder))
 
-    def confirm(self, program: ProgramTree) -> bytes | None:
-        raise AssertionError(f"{program.path}: staging asks for nothing that is installed")
-
     def close(self) -> None:
         self.scene.closed = True
 

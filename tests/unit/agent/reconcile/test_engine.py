@@ -11,7 +11,7 @@ from aks_flex_node.agent.components import runc
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
-from aks_flex_node.agent.reconcile.observer import find_damage, needs_confirmation
+from aks_flex_node.agent.reconcile.observer import find_damage
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources, program_tree
 from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink, make_service
 from aks_flex_node.errors import MachineError
@@ -121,30 +121,21 @@ def test_failed_removal_continues_and_remains_in_the_ledger() -> None:
     assert engine.ledger.owned("thing").empty
 
 
-def earlier_release(host: RecordedHost, path: str) -> bytes:
-    """Makes an installed program look like one of an earlier release: it is unknown who gave its digest."""
-    manifest = json.loads(host.read(f"{path}/.manifest.json") or b"")
-    old = json.dumps({**manifest, "artifacts": [{"url": "https://x", "digest": "sha256:0"}]}).encode()
-    host.apply(WriteFile(f"{path}/.manifest.json", old, 0o644))
-    return old
-
-
-@pytest.mark.parametrize(("source", "replaced"), [("publisher", False), ("unknown", False), (None, True)])
-def test_program_of_an_earlier_release_is_verified_again(source: str | None, replaced: bool) -> None:
+@pytest.mark.parametrize("source", [{}, {"digest_source": "mirror"}])
+def test_program_without_a_trusted_source_of_its_digest_is_replaced(source: dict[str, str]) -> None:
     host = empty_host()
     engine = engine_on(host)
     stager = engine.stager = Ready(host)
     engine.apply(runc.COMPONENT)
     (program,) = runc.desired(engine.config, MACHINE).programs
-    old = earlier_release(host, program.path)
-    assert "not verified" in find_damage(host, program, engine.ledger.owned("runc"))
-    stager.confirmed = old.replace(b'"digest"', f'"digest_source": "{source}", "digest"'.encode()) if source else None
+    path = f"{program.path}/.manifest.json"
+    manifest = {**json.loads(host.read(path) or b""), "artifacts": [{"digest": "sha256:0", **source}]}
+    host.apply(WriteFile(path, json.dumps(manifest).encode(), 0o644))
 
     engine.prepare((runc.COMPONENT,))
 
-    assert stager.prepared == (["runc"] if replaced else [])
-    assert bool(find_damage(host, program, engine.ledger.owned("runc"))) is replaced
-    assert needs_confirmation(host, program) is (source == "unknown"), "the next job asks again"
+    assert stager.prepared == ["runc"]
+    assert "not verified" in find_damage(host, program, engine.ledger.owned("runc"))
 
 
 def test_artifact_sources_come_from_the_config() -> None:

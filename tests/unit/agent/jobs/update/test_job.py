@@ -39,8 +39,6 @@ class Broken(Ready):
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
-    def confirm(self, program: ProgramTree) -> bytes | None: ...
-
     def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
         raise ArtifactError("artifact-unreachable", f"{program.component} cannot be fetched.")
 
