@@ -99,10 +99,11 @@ class Engine:
         """Starts to stage all missing or damaged programs of the components in the background."""
         if self.stager is None:
             return
+        specs = {component.name: component.desired(self.config, self.machine) for component in components}
+        self.ledger.record_directories(specs, self.originals)
         missing: list[ProgramTree] = []
-        for component in components:
-            spec, owned = component.desired(self.config, self.machine), self.ledger.owned(component.name)
-            self.ledger.record_before(component.name, spec, (), self.originals)
+        for name, spec in specs.items():
+            owned = self.ledger.owned(name)
             missing += [program for program in spec.programs if find_damage(self.host, program, owned)]
             for program in spec.programs:
                 if program in missing:

@@ -38,7 +38,7 @@ from aks_flex_node.host.system import sysctl_path
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
@@ -149,13 +149,25 @@ class Ledger:
 
     def record_before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
         """Records the resources that the actions will own, and their originals."""
-        owned, at_first = self.owned(component), self._text()
-        for path in spec.owned_dirs:
-            if path not in owned.paths:
-                owned.paths[path] = {**self._original(path, originals), "ours": True}
+        at_first = self._text()
+        owned = self._own_directories(component, spec, originals)
         for action in actions:
             self._record_action(owned, action, originals)
         self._save_unless(at_first)
+
+    def record_directories(self, specs: Mapping[str, Spec], originals: str) -> None:
+        """Records the directories that components will own, and their originals, with one write."""
+        at_first = self._text()
+        for component, spec in specs.items():
+            self._own_directories(component, spec, originals)
+        self._save_unless(at_first)
+
+    def _own_directories(self, component: str, spec: Spec, originals: str) -> OwnedResources:
+        owned = self.owned(component)
+        for path in spec.owned_dirs:
+            if path not in owned.paths:
+                owned.paths[path] = {**self._original(path, originals), "ours": True}
+        return owned
 
     def _record_action(self, owned: OwnedResources, action: Action, originals: str) -> None:
         match action:

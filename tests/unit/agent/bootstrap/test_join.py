@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,34 @@ def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
     engine.stager = Ready(host)
     NodeJoin(engine, Proven(host, engine.config)).run()
     return engine
+
+
+class CountingHost(RecordedHost):
+    """A machine without files, which counts the programs that are started on it."""
+
+    def __init__(self) -> None:
+        self.programs: Counter[str] = Counter()
+        super().__init__()
+
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        self.programs[argv[0]] += 1
+        return super().query(*argv, seconds=seconds)
+
+    def unit(self, name: str) -> UnitState:
+        self.programs["systemctl show"] += 1
+        return super().unit(name)
+
+
+def test_first_join_starts_few_programs_and_writes_the_ledger_seldom() -> None:
+    """What a join costs on any machine: each of these was a large part of its time once."""
+    host = CountingHost()
+    for folder in SYSTEM_FOLDERS:
+        host.apply(MakeDirectory(folder))
+    join(host)
+    assert host.programs == {"systemctl show": 11, "iptables-save": 1, "ip6tables-save": 1, "ip": 3, "nft": 1}
+    done = Counter(type(action).__name__ for action in host.done)
+    assert (done["EnableUnit"], done["StartUnit"], done["RestartUnit"], done["ReloadUnits"]) == (3, 3, 0, 0)
+    assert sum(isinstance(each, WriteFile) and each.path == f"{DATA}/ledger.json" for each in host.done) <= 18
 
 
 def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
