@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HOME = "/var/lib/aks-flex-node"
 LAST_WORDS = "hostname; tail -n 40 /var/log/aks-flex-node/agent.log; journalctl -n 20 --no-pager -u aks-flex-node-job"
-UNFINISHED = ("next-config.json", "update.json", "together.json", "failed.json")
+UNFINISHED = ("next-config.json", "update-journal.json", "config-journal.json", "failed-config.json")
 
 
 def settle(nodes: Sequence[Tried], seconds: float) -> None:

@@ -56,7 +56,7 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
     moment = chance.uniform(0, LONGEST)
     boot = it.managed.node()["status"]["nodeInfo"]["bootID"]
     it.want(downgrade=not up, versions=NEWER if up else OLDER)
-    until(lambda: it.machine.run("test", "-e", f"{HOME}/update.json", check=False).ok, "the update begins")
+    until(lambda: it.machine.run("test", "-e", f"{HOME}/update-journal.json", check=False).ok, "the update begins")
     time.sleep(moment)
     begun = time.monotonic()
     it.machine.power_cycle()

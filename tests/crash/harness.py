@@ -189,7 +189,7 @@ def tree(root: Path) -> Tree:
 
 
 def _timeless(path: Path) -> object:
-    if path.name not in {"state.json", "ledger.json", "failed.json"}:
+    if path.name not in {"state.json", "ledger.json", "failed-config.json"}:
         return sorted(path.read_bytes().splitlines()) if path.name == "mountinfo" else path.read_bytes()
     document = json.loads(path.read_text(), object_hook=_without_moments)
     # As text, because the order of the entries is the order of their removal.

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     Command = Callable[[DamagedHost], Outcome]
     Tree = dict[str, object]
 
-MOMENTS = frozenset(("since", "at", "applied", "seen", "revision", "asked", "drifted", "timestamp", "drifts"))
+MOMENTS = frozenset(
+    (
+        *("since", "at", "applied", "seen", "revision", "timestamp"),
+        *("last_answer", "last_applied", "last_drift", "drift_count", "newest_version"),
+    )
+)
 SYSTEM = ("/.simulated.json", "/proc/", "/sys/", "/nowhere")  # not files, or made by a service through a link
 REPORTED = frozenset((paths.PUBLIC_STATUS, paths.DAEMON_STATE))  # contain the drift that was found
 

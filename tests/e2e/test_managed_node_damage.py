@@ -130,10 +130,13 @@ def test_empty_configuration_does_not_stop_the_daemon(node: ManagedLabNode) -> N
 
 
 def test_garbage_in_state_files_does_not_stop_an_update(node: ManagedLabNode) -> None:
-    names = ("update.json", "work.json", "failed.json", "together.json", "following.json", "state.json")
+    names = (
+        *("update-journal.json", "job-result.json", "failed-config.json"),
+        *("config-journal.json", "daemon-state.json", "state.json"),
+    )
     run(node, "systemctl stop aks-flex-node")
     for name in names:
-        run(node, f"head -c 99 /dev/urandom >{STATE}/{name}")
+        run(node, f"head -c 99 /dev/urandom >{STATE}/{name}.json")
     run(node, "systemctl start aks-flex-node")
     node.wait_until_applied(node.update(nodeConfig={"labels": {"damage": "yes"}}))
     until(lambda: healthy(node), "the node is healthy")

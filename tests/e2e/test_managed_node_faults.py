@@ -69,11 +69,11 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedL
     flex(node.machine, "health")
 
     # It is not retried, also not by a restarted agent.
-    tried = node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out
+    tried = node.machine.run("cat", "/var/lib/aks-flex-node/job-result.json").out
     node.machine.run("systemctl", "restart", "aks-flex-node")
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
     time.sleep(2)
-    assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
+    assert node.machine.run("cat", "/var/lib/aks-flex-node/job-result.json").out == tried
     node.wait_until_applied(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
     assert "failedConfigVersion" not in node.provider.get(node.name)["status"]
@@ -186,7 +186,7 @@ def test_update_waits_for_unavailable_api_server(lab: Lab, node: ManagedLabNode)
 
 
 def stage(node: ManagedLabNode) -> str:
-    text = node.machine.run("cat", "/var/lib/aks-flex-node/update.json", check=False).out
+    text = node.machine.run("cat", "/var/lib/aks-flex-node/update-journal.json", check=False).out
     return str(json.loads(text)["stage"]) if text.strip() else ""
 
 
@@ -255,7 +255,7 @@ def test_second_daemon_on_same_machine_is_refused(node: ManagedLabNode) -> None:
     machine.run("systemctl", "stop", "aks-flex-node")
     machine.run("systemd-run", "--unit=foreground", "--collect", "aks-flex-node", "daemon")
     try:
-        lock = "flock --nonblock /var/lib/aks-flex-node/follow.lock true"
+        lock = "flock --nonblock /var/lib/aks-flex-node/daemon.lock true"
         until(lambda: not machine.run("sh", "-c", lock, check=False).ok, "it runs in the foreground")
     finally:
         machine.run("systemctl", "stop", "foreground")

@@ -16,19 +16,18 @@ CONFIG_URL_DIGEST = f"{STATE_DIR}/config-url.sha256"
 NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not yet in effect
 STAGING_CONFIG = f"{STATE_DIR}/staging-config.json"  # the next configuration of the provider, only to be downloaded
 STAGING_RESULT = f"{STATE_DIR}/staging-result.json"  # the result of the last job that downloads it
-# File names stay as earlier versions wrote them, so that an upgraded node keeps its state.
-UPDATE_JOURNAL = f"{STATE_DIR}/update.json"  # the journal of the update in progress
-JOB_RESULT = f"{STATE_DIR}/work.json"  # the result of the last job
-RELEASED_CONFIG = f"{STATE_DIR}/released.txt"  # the version that a running update may apply: the Node was deleted
-FAILED_CONFIG = f"{STATE_DIR}/failed.json"  # the configuration whose update failed
+UPDATE_JOURNAL = f"{STATE_DIR}/update-journal.json"  # the journal of the update in progress
+JOB_RESULT = f"{STATE_DIR}/job-result.json"  # the result of the last job
+RELEASED_CONFIG = f"{STATE_DIR}/released-version.txt"  # the version of an update whose Node was deleted
+FAILED_CONFIG = f"{STATE_DIR}/failed-config.json"  # the configuration whose update failed
 CLUSTER_FACTS = f"{STATE_DIR}/cluster.json"  # cluster facts read from Azure
 POOL_FACTS = f"{STATE_DIR}/aks-pool.json"  # settings of the AKS pool, without its bootstrap token
 MACHINE_RECORD = f"{STATE_DIR}/aks-machine.json"  # the node's Machine in the pool
 OPERATION_RECORD = f"{STATE_DIR}/operation.json"  # the MachineOperation that this machine has started
-CONFIG_JOURNAL = f"{STATE_DIR}/together.json"  # configuration files that are written together
+CONFIG_JOURNAL = f"{STATE_DIR}/config-journal.json"  # configuration files that are written together
 AGENT_FLOOR = f"{STATE_DIR}/agent-floor"  # the highest version of the agent that has run here
-DAEMON_LOCK = f"{STATE_DIR}/follow.lock"  # held by the daemon
-DAEMON_STATE = f"{STATE_DIR}/following.json"  # the daemon's own state
+DAEMON_LOCK = f"{STATE_DIR}/daemon.lock"  # held by the daemon
+DAEMON_STATE = f"{STATE_DIR}/daemon-state.json"  # the daemon's own state
 # All files in the state directory that the agent writes again by itself.
 STATE_FILES = (
     APPLIED_CONFIG,

@@ -275,12 +275,12 @@ def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
     assert status.daemon_status(engine_with(tmp_path, RecordedHost({}, units=shipped))) is None
 
 
-CONNECTED = json.dumps({"standing": "Connected", "asked": "2026-01-02T03:04:05Z"})
+CONNECTED = json.dumps({"provider_state": "Connected", "last_answer": "2026-01-02T03:04:05Z"})
 
 
 def test_status_of_a_stopped_daemon_does_not_claim_that_it_is_connected(tmp_path: Path) -> None:
-    assert daemon_status_with(tmp_path, {"following.json": CONNECTED})["providerState"] == "Connected"
-    stopped = daemon_status_with(tmp_path, {"following.json": CONNECTED}, "inactive")
+    assert daemon_status_with(tmp_path, {"daemon-state.json": CONNECTED})["providerState"] == "Connected"
+    stopped = daemon_status_with(tmp_path, {"daemon-state.json": CONNECTED}, "inactive")
     assert stopped["providerState"] == "Unknown"
     assert stopped["message"] == (
         "The daemon is not running. The last response of the provider was at 2026-01-02T03:04:05Z."
@@ -341,26 +341,33 @@ def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None
 
 
 def test_daemon_status_contains_the_provider_state(tmp_path: Path) -> None:
-    notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
-    found = daemon_status_with(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
+    notes = {
+        "provider_state": "UnexpectedResponse",
+        "message": "a login page",
+        "since": "s",
+        "last_answer": "a",
+        "drift_count": 3,
+        "credentials_problem": "not yet",
+    }
+    found = daemon_status_with(tmp_path, {"daemon-state.json": json.dumps(notes)})
     assert (found["providerState"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
     assert (found["lastPoll"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
 
 
 WAITS = {"kind": "update", "result": "deferred", "reason": "Paused", "message": "It waits.", "version": "8"}
-FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", "message": "boom", "at": "t"}
+FAILED = {"version": "8", "fingerprint": "f", "reason": "service-failed", "message": "boom", "at": "t"}
 
 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
         ({}, "InProgress"),
-        ({"work.json": json.dumps(WAITS)}, "Paused"),
-        ({"work.json": json.dumps({**WAITS, "version": "6"})}, "InProgress"),
-        ({"work.json": json.dumps({**WAITS, "kind": "repair"})}, "InProgress"),
-        ({"work.json": json.dumps(WAITS), "failed.json": json.dumps(FAILED)}, "service-failed"),
-        ({"failed.json": json.dumps({**FAILED, "configVersion": "6"})}, "InProgress"),
-        ({"work.json": "{", "failed.json": "[]", "following.json": "null"}, "InProgress"),
+        ({"job-result.json": json.dumps(WAITS)}, "Paused"),
+        ({"job-result.json": json.dumps({**WAITS, "version": "6"})}, "InProgress"),
+        ({"job-result.json": json.dumps({**WAITS, "kind": "repair"})}, "InProgress"),
+        ({"job-result.json": json.dumps(WAITS), "failed-config.json": json.dumps(FAILED)}, "service-failed"),
+        ({"failed-config.json": json.dumps({**FAILED, "version": "6"})}, "InProgress"),
+        ({"job-result.json": "{", "failed-config.json": "[]", "daemon-state.json": "null"}, "InProgress"),
     ],
     ids=str,
 )
@@ -374,7 +381,7 @@ def test_daemon_status_gives_the_reason_for_a_pending_config(
 def test_reason_of_a_pending_config_survives_other_jobs(tmp_path: Path) -> None:
     unapplied = {"version": "8", "reason": "WaitingForNodeDeletion", "message": "Later."}
     repaired = {"kind": "repair", "result": "done"}
-    files = {"following.json": json.dumps({"unapplied": unapplied}), "work.json": json.dumps(repaired)}
+    files = {"daemon-state.json": json.dumps({"unapplied": unapplied}), "job-result.json": json.dumps(repaired)}
     waiting = daemon_status_with(tmp_path, {"next-config.json": bundle("8"), **files})["pending"]
     assert (waiting["reason"], waiting["message"]) == ("WaitingForNodeDeletion", "Later.")
 
@@ -421,9 +428,9 @@ def test_status_shows_a_staged_revision_in_one_line(tmp_path: Path, result: dict
 
 
 def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
-    files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
-    notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
-    lines = daemon_lines(daemon_status_with(tmp_path, {**files, "following.json": json.dumps(notes)}))
+    files = {"next-config.json": bundle("8"), "job-result.json": json.dumps(WAITS)}
+    notes = {"provider_state": "Throttled", "message": "slowly", "credentials_problem": "not yet"}
+    lines = daemon_lines(daemon_status_with(tmp_path, {**files, "daemon-state.json": json.dumps(notes)}))
     assert lines == [
         ("agent", "active"),
         ("provider", "Throttled, configuration 7: slowly"),

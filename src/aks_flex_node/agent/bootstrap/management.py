@@ -72,7 +72,7 @@ def describe_service(host: Host, node: str, *, follows: bool, fetched: bool) -> 
 def is_key_refused(host: Host) -> bool:
     """Returns whether the last response of the provider to the daemon was that the node key is revoked."""
     try:
-        return bool(json.loads(host.read(DAEMON_STATE) or b"")["standing"] == ProviderState.KEY_REVOKED.value)
+        return bool(json.loads(host.read(DAEMON_STATE) or b"")["provider_state"] == ProviderState.KEY_REVOKED.value)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 

@@ -25,7 +25,7 @@ def print_azure_token() -> None:
     try:
         document: Mapping[str, Any] = _sign_in(sys.stdin.read())
     except FlexError as error:
-        about = {"name": error.name, "message": error.message, "hint": error.hint, "again": error.retryable}
+        about = {"name": error.name, "message": error.message, "hint": error.hint, "retryable": error.retryable}
         document = {"error": about}
     print(json.dumps(document))
 

@@ -37,10 +37,9 @@ def node_assertions() -> None:
 def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
-    from aks_flex_node.agent.job_records.job_result import EARLIER_VALUES
     from aks_flex_node.agent.jobs import registry
 
-    job = registry.find_job(EARLIER_VALUES.get(kind, kind))
+    job = registry.find_job(kind)
     context.require_root()
     context.require_node()
     registry.run_job(job, rest, TerminalProgress())
@@ -48,14 +47,11 @@ def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
 
 def main(arguments: Sequence[str]) -> bool:
     """Runs an internal command; returns False if the arguments name none."""
-    job = lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:])  # noqa: E731
     commands: dict[str, Callable[[], None]] = {
         "daemon": run_daemon_command,
-        "follow": run_daemon_command,  # name in service units of earlier versions
         "azure-token": azure_token,
         "node-assertions": node_assertions,
-        "job": job,
-        "work": job,  # name that a daemon of an earlier version uses
+        "job": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
     }
     if not arguments or arguments[0] not in commands:
         return False

@@ -68,13 +68,13 @@ def finish_interrupted(host: Host) -> None:
         return
     try:
         document = json.loads(content)
-        files, taken = dict(document["files"]), str(document["taken"])
+        files, pending_digest = dict(document["files"]), str(document["pending_digest"])
         if not all(isinstance(text, str | None) for text in files.values()):
             raise TypeError("the content of a file is not text")
     except (ValueError, KeyError, TypeError, RecursionError):  # damaged: the files are as before the write
         host.apply(SetAside(CONFIG_JOURNAL))
         return
-    _write(host, files, taken)
+    _write(host, files, pending_digest)
 
 
 def restore_damaged(host: Host) -> bool:
@@ -136,16 +136,16 @@ def _current(bundle: ConfigBundle) -> dict[str, str | None]:
     return {CURRENT_CONFIG: bundle.text, CONFIG_VERSION_FILE: f"{bundle.version}\n" if bundle.version else None}
 
 
-def _write_atomically(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
-    """Writes files through the journal. `taken` is the digest of the pending configuration to remove, if any."""
+def _write_atomically(host: Host, files: Mapping[str, str | None], pending_digest: str = "") -> None:
+    """Writes files through the journal. `pending_digest` is that of the pending configuration to remove, if any."""
     if CURRENT_CONFIG in files:
         files = {**files, CONFIG_COPY: files[CURRENT_CONFIG]}
-    document = {"files": dict(files), "taken": taken}
+    document = {"files": dict(files), "pending_digest": pending_digest}
     host.apply(WriteFile(CONFIG_JOURNAL, json.dumps(document).encode(), 0o600, secret=True))
-    _write(host, files, taken)
+    _write(host, files, pending_digest)
 
 
-def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
+def _write(host: Host, files: Mapping[str, str | None], pending_digest: str) -> None:
     for path, text in files.items():
         entry = host.stat(path)
         if entry and entry.kind is EntryKind.DIRECTORY:
@@ -154,7 +154,7 @@ def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
         host.apply(Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=is_secret))
     # A configuration that arrived in the meantime is newer and remains pending.
     pending = host.read(NEXT_CONFIG)
-    if taken and pending is not None and _digest(pending) == taken:
+    if pending_digest and pending is not None and _digest(pending) == pending_digest:
         host.apply(Remove(NEXT_CONFIG))
     host.apply(Remove(CONFIG_JOURNAL))
 

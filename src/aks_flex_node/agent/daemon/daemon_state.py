@@ -1,4 +1,4 @@
-"""The daemon's state in following.json, read by `status` and by the daemon after a restart."""
+"""The daemon's state in daemon-state.json, read by `status` and by the daemon after a restart."""
 
 from __future__ import annotations
 
@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_node.host.host import Host
-
-
-# attribute -> key in the state file, where earlier releases used another name
-STORED_KEYS = {
-    "provider_state": "standing",
-    "last_answer": "asked",
-    "newest_version": "seen",
-    "last_applied": "applied",
-    "credentials_problem": "credentials",
-    "drift_count": "drifts",
-    "last_drift": "drifted",
-    "conflicts": "fights",
-    "settled_node": "settledNode",
-    "not_accepted": "notAccepted",
-}
 
 
 @dataclass(frozen=True)
@@ -64,8 +49,8 @@ class DaemonState:
         return replace(self, provider_state=provider_state, message=message, since=since)
 
     def as_document(self) -> dict[str, Any]:
-        document = {STORED_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        return {**document, "standing": self.provider_state.value, "fights": self.conflicts.as_document()}
+        changes = {"provider_state": self.provider_state.value, "conflicts": self.conflicts.as_document()}
+        return {**asdict(self), **changes}
 
 
 def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
@@ -73,11 +58,11 @@ def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
     try:
         document = json.loads(host.read(path) or b"{}")
         drift = tuple(str(each) for each in document.pop("drift", ()))
-        provider_state, conflicts = document.pop("standing", ""), document.pop("fights", {})
+        provider_state, conflicts = document.pop("provider_state", ""), document.pop("conflicts", {})
         known: dict[str, Any] = {
-            name: document[key]
+            name: document[name]
             for name, default in asdict(DaemonState()).items()
-            if type(document.get(key := STORED_KEYS.get(name, name))) is type(default)
+            if type(document.get(name)) is type(default)
         }
         return DaemonState(
             **known,

@@ -22,7 +22,6 @@ from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_in
 from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
@@ -294,9 +293,8 @@ def open_session(
 
 
 def _joined_at(node: ManagedNode) -> str:
-    """Returns when the last join applied the configuration; earlier versions stored only when the node joined."""
-    known = node_state.read(node.host, state_file(node.config.paths.data_dir))
-    return known.applied or (known.since if known.phase is Phase.NODE_JOINED else "")
+    """Returns when the last join applied the configuration."""
+    return node_state.read(node.host, state_file(node.config.paths.data_dir)).applied
 
 
 def digest_config(node: ManagedNode) -> bytes:

@@ -14,9 +14,6 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
-# What earlier releases wrote to the result file, and what it means now.
-EARLIER_VALUES = {"leave": "unbootstrap", "connect": "renew-vpn", "earlier": "adopted", "waits": "deferred"}
-EARLIER_KEYS = {"again": "retryable"}
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
 # The units in which jobs run. Staging has its own: a long download must not delay other jobs.
@@ -80,12 +77,10 @@ def read_result(host: Host, path: str) -> JobResult | None:
     """Reads the last result; None when it does not exist or is invalid."""
     try:
         document = json.loads(host.read(path) or b"")
-        document = {EARLIER_KEYS.get(key, key): value for key, value in document.items()}
         known = {name: document[name] for name in JobResult.__dataclass_fields__ if name in document}
         if not all(isinstance(value, bool if name == "retryable" else str) for name, value in known.items()):
             return None
-        kind, result = (EARLIER_VALUES.get(known[name], known[name]) for name in ("kind", "result"))
-        return JobResult(**{**known, "kind": JobKind(kind), "result": JobStatus(result)})
+        return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

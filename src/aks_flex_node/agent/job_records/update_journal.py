@@ -136,15 +136,13 @@ def read_failure(host: Host) -> FailedUpdate | None:
     """Reads the record of the last failed update, or None."""
     try:
         document = json.loads(host.read(FAILED_CONFIG) or b"")
-        names = {"configVersion": "version"}
-        return FailedUpdate(**{names.get(key, key): str(value) for key, value in document.items()})
+        return FailedUpdate(**{key: str(value) for key, value in document.items()})
     except (ValueError, TypeError, AttributeError):
         return None
 
 
 def write_failure(host: Host, failed: FailedUpdate) -> None:
-    document = {"configVersion": failed.version, **{k: v for k, v in asdict(failed).items() if k != "version"}}
-    host.apply(WriteFile(FAILED_CONFIG, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(FAILED_CONFIG, (json.dumps(asdict(failed), indent=1) + "\n").encode(), 0o600))
 
 
 def remove_failure(host: Host) -> None:

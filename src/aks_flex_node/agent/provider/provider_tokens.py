@@ -36,7 +36,6 @@ class ProviderToken:
     value: str = field(repr=False)
     expires: float  # monotonic clock, so that clock changes have no effect
     identity: str = ""  # digest of the identity that signed in
-    audience: str = ""  # instead of the configured one
 
 
 @dataclass
@@ -50,18 +49,12 @@ class ProviderTokens:
     _token: ProviderToken | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def value(self, audience: str = "") -> str:
-        """Returns a valid token, for this audience instead of the configured one if given.
-
-        Signs in if the current token is about to expire, or is of another identity or audience.
-        """
+    def value(self) -> str:
+        """Returns a valid token. Signs in if the current one is about to expire, or is of another identity."""
         with self._lock:
             known, identity = self._token, self._identity()
-            if known is None or self.clock() >= known.expires or known.audience != audience:
-                known = None
-            if known is None or identity not in {known.identity, ""}:
-                known = replace(self._sign_in(audience), identity=identity, audience=audience)
-                self._token = known
+            if known is None or self.clock() >= known.expires or identity not in {known.identity, ""}:
+                known = self._token = replace(self._sign_in(), identity=identity)
             return known.value
 
     def invalidate(self) -> None:
@@ -78,16 +71,16 @@ class ProviderTokens:
             return identity_digest(self.bundle())
         return ""
 
-    def _sign_in(self, audience: str) -> ProviderToken:
+    def _sign_in(self) -> ProviderToken:
         """Signs in. Falls back to the pending configuration, because the current secret can expire before it is
         applied.
         """
         try:
-            return self._fetch(_with_audience(_read(self.bundle), audience))
+            return self._fetch(_read(self.bundle))
         except SignInError:
             if pending := _read(self.fallback_bundle):
                 with contextlib.suppress(SignInError):
-                    return self._fetch(_with_audience(pending, audience))
+                    return self._fetch(pending)
             raise
 
     def _fetch(self, bundle: str) -> ProviderToken:
@@ -96,7 +89,7 @@ class ProviderTokens:
         try:
             document = json.loads(result.out)
             if failure := document.get("error"):
-                retryable = failure.pop("again", False)
+                retryable = failure.pop("retryable", False)
                 raise SignInError(FlexError(**failure, retryable=retryable))
             lasts = float(document["seconds"])
             return ProviderToken(str(document["token"]), begun + max(lasts - EXPIRY_MARGIN, lasts / 2))
@@ -115,19 +108,6 @@ def identity_digest(bundle: str) -> str:
     azure.pop("bootstrapToken", None)
     text = json.dumps([azure, config.get("provider")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _with_audience(bundle: str, audience: str) -> str:
-    """Returns the configuration with another audience of the provider."""
-    if not audience:
-        return bundle
-    try:
-        document = json.loads(bundle)
-        config = document["config"] if isinstance(document.get("config"), dict) else document
-        config["provider"] = {**(config.get("provider") or {}), "audience": audience}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise sign_in_failed(f"the configuration cannot be read: {error}") from None
-    return json.dumps(document)
 
 
 def _read(source: Callable[[], str]) -> str:

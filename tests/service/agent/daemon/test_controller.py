@@ -88,7 +88,7 @@ def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Ma
 
 
 def standing(host: FakeHost) -> str:
-    return str((kept(host, DAEMON_STATE) or {}).get("standing"))
+    return str((kept(host, DAEMON_STATE) or {}).get("provider_state"))
 
 
 def status(service: Running, name: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_daemon_state_and_status_report_contain_no_secret(
     with living(host, name):
         eventually(lambda: standing(host) == "Connected")
         service.admin.put(name, body("canary-wrong", maxPods=23))
-        eventually(lambda: (kept(host, DAEMON_STATE) or {}).get("credentials"))
+        eventually(lambda: (kept(host, DAEMON_STATE) or {}).get("credentials_problem"))
         eventually(lambda: "CredentialsRejected" in str(status(service, name)))
         service.release()
     assert "canary" not in str(host.read(DAEMON_STATE))

@@ -22,7 +22,7 @@ NUMBERED = COUNT + """; echo '{"token": "token-'$count'", "seconds": 3600}'"""
 
 
 def refuses(name: str = "sign-in-refused") -> str:
-    said = {"error": {"name": name, "message": "No.", "hint": "Try.", "again": True}}
+    said = {"error": {"name": name, "message": "No.", "hint": "Try.", "retryable": True}}
     return f"cat >/dev/null; echo '{json.dumps(said)}'"
 
 

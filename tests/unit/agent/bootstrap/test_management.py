@@ -14,17 +14,17 @@ def described(state: str, *, follows: bool = True, fetched: bool = False) -> str
 
 
 def test_join_with_a_revoked_key_names_the_remedy() -> None:
-    text = described('{"standing": "NodeKeyRevoked"}')
+    text = described('{"provider_state": "NodeKeyRevoked"}')
     assert "the provider refuses the key of this machine" in text
     assert "`aks-flex-rp node join-command --name edge-1`" in text
     assert "now manages" not in text
 
 
 def test_join_with_a_new_url_does_not_repeat_an_earlier_refusal() -> None:
-    assert "now manages this node" in described('{"standing": "NodeKeyRevoked"}', fetched=True)
+    assert "now manages this node" in described('{"provider_state": "NodeKeyRevoked"}', fetched=True)
 
 
-@pytest.mark.parametrize("state", ["", "{", "[]", "7", '{"standing": "Connected"}', '{"standing": []}'])
+@pytest.mark.parametrize("state", ["", "{", "[]", "7", '{"provider_state": "Connected"}', '{"provider_state": []}'])
 def test_join_says_that_the_service_manages_the_node(state: str) -> None:
     assert "aks-flex-node.service now manages this node." in described(state)
     assert "aks-flex-node.service now watches this node." in described(state, follows=False)

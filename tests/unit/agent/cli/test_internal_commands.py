@@ -46,7 +46,7 @@ def test_internal_commands_ignore_other_arguments() -> None:
     assert not internal_commands.main(["status"])
 
 
-@pytest.mark.parametrize("words", [["daemon"], ["follow"], ["job", "update"], ["work", "leave"]])
+@pytest.mark.parametrize("words", [["daemon"], ["job", "update"]])
 def test_daemon_and_job_commands_require_root(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

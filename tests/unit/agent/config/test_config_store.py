@@ -103,7 +103,7 @@ def test_applied_config_is_stored_without_secrets() -> None:
     assert json.loads(text)["config"]["node"]["maxPods"] == 5
 
 
-WRONG_TYPE = b'{"files": {"/etc/x": {}}, "taken": ""}'
+WRONG_TYPE = b'{"files": {"/etc/x": {}}, "pending_digest": ""}'
 DAMAGED = (b"", b"\0" * 40, OLD[:-5], b"[]", b'{"config": 1}')
 
 
@@ -149,7 +149,7 @@ def test_damaged_copy_does_not_replace_a_damaged_configuration(copy: bytes) -> N
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\0\xff", b"[]", b'{"files": 3, "taken": ""}', b'{"files": {}}', WRONG_TYPE]
+    "content", [b"", b"\0\xff", b"[]", b'{"files": 3, "pending_digest": ""}', b'{"files": {}}', WRONG_TYPE]
 )
 def test_damaged_journal_is_set_aside(content: bytes) -> None:
     host = RecordedHost({CURRENT_CONFIG: OLD, CONFIG_JOURNAL: content})

@@ -225,7 +225,14 @@ def test_wall_clock_jump_does_not_affect_the_controller(life: Life, jump: float)
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"null", b"{", b'{"drifts": "many", "drift": 5}', b'{"drift": [1], "fights": [], "standing": {}}'],
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b'{"drift_count": "many", "drift": 5}',
+        b'{"drift": [1], "conflicts": [], "provider_state": {}}',
+    ],
 )
 def test_damaged_daemon_state_file_does_not_stop_the_daemon(content: bytes) -> None:
     life = Life()
@@ -234,7 +241,7 @@ def test_damaged_daemon_state_file_does_not_stop_the_daemon(content: bytes) -> N
     life.drift = (CHANGED,)
     begun(life)
     life.hears(GOOD)
-    assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Connected"
+    assert json.loads(life.host.read(DAEMON_STATE) or b"")["provider_state"] == "Connected"
     life.host.apply(StopUnit(JOB_UNIT))
     life.controller.shut_down()
 

@@ -333,10 +333,10 @@ def test_provider_state_is_stored_and_read_after_a_restart(life: Life) -> None:
     life.hears(PORTAL)
     known = kept(life.host, DAEMON_STATE)
     assert known
-    assert (known["standing"], known["message"]) == ("UnexpectedResponse", PORTAL.message)
-    assert known["asked"]
+    assert (known["provider_state"], known["message"]) == ("UnexpectedResponse", PORTAL.message)
+    assert known["last_answer"]
     again = begun(Life(life.host))
-    assert (again.state.provider_state.value, again.state.last_answer) == ("UnexpectedResponse", known["asked"])
+    assert (again.state.provider_state.value, again.state.last_answer) == ("UnexpectedResponse", known["last_answer"])
     again.controller.shut_down()
 
 

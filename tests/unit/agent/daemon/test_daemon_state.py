@@ -13,7 +13,7 @@ from aks_flex_node.agent.daemon.drift_monitor import Conflicts
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.hosts.recorded import RecordedHost
 
-FILE = "/var/lib/aks-flex-node/following.json"
+FILE = "/var/lib/aks-flex-node/daemon-state.json"
 FULL = DaemonState(
     *(ProviderState.THROTTLED, "wait", "since", "asked", "7", "applied", "refused", 3, "drifted", ("a", "b")),
     Conflicts("7", {"/a": (1.0,)}, {"/b": 2.0}),
@@ -29,22 +29,22 @@ def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     assert entry.mode == 0o600
 
 
-def test_keys_of_the_file_are_those_of_earlier_releases() -> None:
+def test_keys_of_the_file_are_the_names_of_the_fields() -> None:
     assert FULL.as_document() == {
-        "standing": "Throttled",
+        "provider_state": "Throttled",
         "message": "wait",
         "since": "since",
-        "asked": "asked",
-        "seen": "7",
-        "applied": "applied",
-        "credentials": "refused",
-        "drifts": 3,
-        "drifted": "drifted",
+        "last_answer": "asked",
+        "newest_version": "7",
+        "last_applied": "applied",
+        "credentials_problem": "refused",
+        "drift_count": 3,
+        "last_drift": "drifted",
         "drift": ("a", "b"),
         "unapplied": {},
-        "settledNode": "",
-        "notAccepted": "",
-        "fights": FULL.conflicts.as_document(),
+        "settled_node": "",
+        "not_accepted": "",
+        "conflicts": FULL.conflicts.as_document(),
     }
 
 
@@ -56,18 +56,18 @@ def test_damaged_daemon_state_reads_as_empty(text: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"drifts": "many"},
-        {"drifts": None},
-        {"standing": 5},
-        {"standing": "Odd"},
+        {"drift_count": "many"},
+        {"drift_count": None},
+        {"provider_state": 5},
+        {"provider_state": "Odd"},
         {"message": ["x"]},
-        {"fights": []},
+        {"conflicts": []},
         {"later": "key"},
     ],
     ids=str,
 )
 def test_daemon_state_ignores_only_the_malformed_fields(wrong: dict[str, object]) -> None:
-    document = {"seen": "7", "drift": ["a"], **wrong}
+    document = {"newest_version": "7", "drift": ["a"], **wrong}
     assert daemon_state.read(RecordedHost({FILE: json.dumps(document)}), FILE) == DaemonState(
         newest_version="7", drift=("a",)
     )

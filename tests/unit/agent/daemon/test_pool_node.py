@@ -179,7 +179,7 @@ def test_rolled_back_update_uses_up_the_deletion_of_the_node(lives: Callable[...
     life.hears(GOOD)
     pending(life, replace(WAITING, version="3"), "3")
     assert life.host.job_arguments[-1] == ()
-    assert (kept(life.host, DAEMON_STATE) or {})["settledNode"] == "uid-2"
+    assert (kept(life.host, DAEMON_STATE) or {})["settled_node"] == "uid-2"
 
 
 def test_second_deletion_during_an_update_allows_the_next_one(lives: Callable[..., Life]) -> None:

@@ -167,11 +167,6 @@ def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
     ("stored", "update", "shown"),
     [
         ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "", "2026-01-02T00:00:00Z"),
-        (
-            {"phase": "NodeJoined", "since": "2026-01-01T00:00:00Z"},
-            "",
-            "2026-01-01T00:00:00Z",
-        ),  # of an earlier version
         ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-03T00:00:00Z"),
         ({"phase": "NodeJoined", "applied": "2026-01-04T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z"),
         ({"phase": "NodeFailed", "since": "2026-01-01T00:00:00Z"}, "", ""),
@@ -183,7 +178,7 @@ def test_managed_node_reports_its_applied_config_from_the_join_on(
 ) -> None:
     host = FakeHost()
     put(host, f"{DATA}/state.json", json.dumps(stored).encode())
-    put(host, DAEMON_STATE, json.dumps({"applied": update}).encode())
+    put(host, DAEMON_STATE, json.dumps({"last_applied": update}).encode())
     node = StillNode(engine_of(host), cast("ApiClient", Quiet()), "edge-1", FakeProvider().real)
     session = open_session(node, lambda _: None, StillMonitor)
     report = session.report(JobHistory.empty(), None)

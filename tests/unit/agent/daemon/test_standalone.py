@@ -73,7 +73,7 @@ def test_standalone_daemon_renews_the_vpn_certificate(lives: Callable[..., Life]
 
 def test_standalone_daemon_keeps_state_and_metrics(lives: Callable[..., Life]) -> None:
     life = lives()
-    assert (kept(life.host, DAEMON_STATE) or {})["standing"] == "Standalone"
+    assert (kept(life.host, DAEMON_STATE) or {})["provider_state"] == "Standalone"
     assert 'aks_flex_node_provider_state{state="Standalone"} 1' in (life.host.read(METRICS) or b"").decode()
 
 

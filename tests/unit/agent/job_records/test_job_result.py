@@ -11,7 +11,7 @@ from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from tests.hosts.recorded import RecordedHost
 
-FILE = "/var/lib/aks-flex-node/work.json"
+FILE = "/var/lib/aks-flex-node/job-result.json"
 GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 
@@ -23,14 +23,6 @@ def test_job_result_round_trips_and_is_mode_0600() -> None:
     entry = host.stat(FILE)
     assert entry
     assert entry.mode == 0o600
-
-
-def test_job_result_of_an_earlier_release_is_read() -> None:
-    earlier = {"kind": "leave", "result": "waits", "again": True}
-    found = job_result.read_result(RecordedHost({FILE: json.dumps(earlier)}), FILE)
-    assert found
-    assert (found.kind, found.result, found.retryable) == (JobKind.UNBOOTSTRAP, JobStatus.DEFERRED, True)
-    assert job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "again": "yes"})}), FILE) is None
 
 
 def test_job_result_has_a_timestamp() -> None:
@@ -48,6 +40,7 @@ def test_every_job_status_is_parsed(result: JobStatus) -> None:
     "text",
     [
         *("", "{", "[]", "null", "5", "{}", '{"kind": "update"}', '{"result": "done"}'),
+        '{"kind": "update", "result": "failed", "retryable": "yes"}',
         *('{"kind": "x", "result": "odd"}', '{"kind": "x", "result": []}', '{"kind": "x", "result": null}'),
     ],
 )
