@@ -14,7 +14,7 @@ AZURE_CLOUDS = ("AzurePublicCloud", "AzureChinaCloud", "AzureUSGovernment")
 
 class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     tenant_id: Annotated[
-        str | None, Meta(description="Tenant of the service principal. Default: azure.tenantId.")
+        str | None, Meta(description="Tenant of the service principal, or `clientTenant`. Default: azure.tenantId.")
     ] = None
     client_id: Annotated[str, Meta(description="Application (client) ID.")]
     client_secret: Annotated[Secret | None, Meta(description="Client secret. Prefer clientSecretFile.")] = None

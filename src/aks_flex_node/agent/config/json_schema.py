@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
 from aks_flex_node.agent.config.base_model import ConfigModel, FieldType, default_of
-from aks_flex_node.agent.config.keys import ConfigKey, is_model, key_tree, sections
+from aks_flex_node.agent.config.keys import is_model, key_tree, sections
 from aks_flex_node.agent.config.models import Taint
 from aks_flex_node.agent.config.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Schema = dict[str, Any]
 
@@ -29,11 +26,11 @@ TAINT_TEXT = {"type": "string", "description": "`key=value:Effect`"}
 
 
 def json_schema() -> Schema:
-    """Returns the schema of a complete file. Older names of settings are included as deprecated properties."""
+    """Returns the schema of a complete file."""
     root = key_tree()
-    models = {section.model.__name__: _object(section.model, _aliases(section.members)) for section in sections()}
-    models["Taint"] = _object(Taint, {})
-    top = _object(root.model, _aliases(root.members))
+    models = {section.model.__name__: _object(section.model) for section in sections()}
+    models["Taint"] = _object(Taint)
+    top = _object(root.model)
     top["properties"]["$schema"] = {"type": "string"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -45,14 +42,8 @@ def json_schema() -> Schema:
     }
 
 
-def _aliases(members: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    return {name: member.aliases for name, member in members.items() if isinstance(member, ConfigKey)}
-
-
-def _object(model: type[ConfigModel], aliases: Mapping[str, tuple[str, ...]]) -> Schema:
+def _object(model: type[ConfigModel]) -> Schema:
     properties = {info.encode_name: _property(info) for info in fields(model)}
-    for name, older in aliases.items():
-        properties |= {each: _sorted({**properties[name], "deprecated": True}) for each in older}
     required = [info.encode_name for info in fields(model) if default_of(info) is NODEFAULT]
     needed = {"required": required} if required else {}
     return {

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PREFIX = "AKS_FLEX_NODE_"
-
-# Names of settings in earlier releases, in the same section.
-OLDER_NAMES = {
-    "azure.servicePrincipal.tenantId": ("clientTenant",),
-    **{f"{part}.url": ("urlTemplate",) for part in ("agent", "containerd", "runc", "cni", "npd")},
-}
+DESIGN_NAMES = {
+    "azure.servicePrincipal.tenantId": "clientTenant"
+}  # names in the configuration of the design documents
 
 ValueKind = Literal["string", "secret", "choice", "integer", "number", "boolean", "list", "map"]
 _KINDS: dict[object, ValueKind] = {
@@ -52,7 +49,6 @@ class ConfigKey:
     default: object
     required: bool
     description: str
-    aliases: tuple[str, ...]
 
     @property
     def variable(self) -> str:
@@ -170,7 +166,7 @@ def _section(
     for info in fields(model):
         name = info.encode_name
         members[name] = _member(info, f"{path}.{name}".lstrip("."), (*attributes, info.name))
-        spellings |= dict.fromkeys((name, info.name, *OLDER_NAMES.get(members[name].path, ())), name)
+        spellings |= dict.fromkeys((name, info.name, DESIGN_NAMES.get(members[name].path, name)), name)
     return ConfigSection(path, attributes, model, meaning, optional, members, spellings)
 
 
@@ -191,7 +187,6 @@ def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSe
         None if default is NODEFAULT else default,
         default is NODEFAULT,
         meaning,
-        OLDER_NAMES.get(path, ()),
     )
 
 

@@ -15,7 +15,6 @@ from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
 from aks_flex_node.agent.config.resolved import (
-    KubeletAuth,
     ca_certificate,
     has_azure_identity,
     join_token,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
 
-EARLIER_DEFAULT: KubeletAuth = "exec"  # of a stored configuration without a method, which an earlier release wrote
 STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG})
 
 
@@ -163,19 +161,11 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
     given = config.node.kubelet.auth or config.azure.bootstrap_token or config.azure.target_agent_pool_name
     if given or not has_azure_identity(config):
         return loaded
-    method = _method_of_join(config, applied) if applied else "certificate"
-    return loaded if method == "bootstrapToken" else _with_auth(loaded, method, "implied by the Azure identity")
-
-
-def _method_of_join(config: NodeConfig, applied: NodeConfig) -> KubeletAuth:
-    """Returns the method of a joined node. Earlier releases did not record it: without a provider, it was `exec`."""
-    if applied.node.kubelet.auth:
-        return applied.node.kubelet.auth
-    return EARLIER_DEFAULT if kubelet_auth(config) == "certificate" else "bootstrapToken"
-
-
-def _with_auth(loaded: LoadedConfig, method: KubeletAuth, origin: str) -> LoadedConfig:
-    config, key = loaded.config, "node.kubelet.auth"
+    # A join by an identity stores its method, so a node without one has joined by a token.
+    method = (applied.node.kubelet.auth or "bootstrapToken") if applied else "certificate"
+    if method == "bootstrapToken":
+        return loaded
+    key = "node.kubelet.auth"
     completed = base_model.replace(
         config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
     )
@@ -183,7 +173,7 @@ def _with_auth(loaded: LoadedConfig, method: KubeletAuth, origin: str) -> Loaded
         loaded,
         config=completed,
         settings={**loaded.settings, key: method},
-        origins={**loaded.origins, key: origin},
+        origins={**loaded.origins, key: "implied by the Azure identity"},
     )
 
 
@@ -214,8 +204,7 @@ def check_join(config: NodeConfig) -> None:
 
 def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, ...] = ()) -> LoadedConfig:
     merged = merge_sources(weaker_first)
-    if name not in STORED_CONFIGS:  # they set `enabled`; without it, an earlier release did not use Arc
-        enable_described_arc(merged)
+    enable_described_arc(merged)
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]
@@ -225,10 +214,7 @@ def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, 
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)
     file = named[0] if named else None
-    loaded = LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
-    if name in STORED_CONFIGS and not config.node.kubelet.auth and kubelet_auth(config) == "certificate":
-        return _with_auth(loaded, EARLIER_DEFAULT, name)
-    return loaded
+    return LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
 
 
 def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:

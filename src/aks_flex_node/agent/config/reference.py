@@ -93,8 +93,7 @@ def _row(name: str, member: ConfigKey | ConfigSection) -> str:
     if isinstance(member, ConfigSection):
         anchor = member.path.lower().replace(".", "")
         return f"| [`{name}`](#{anchor}) | section | {'not set' if member.optional else ''} | {member.description} |"
-    older = f" Also: `{'`, `'.join(member.aliases)}`." if member.aliases else ""
-    return f"| `{name}` | {member.type} | {_default(member)} | {member.description}{older} |"
+    return f"| `{name}` | {member.type} | {_default(member)} | {member.description} |"
 
 
 def _default(key: ConfigKey) -> str:

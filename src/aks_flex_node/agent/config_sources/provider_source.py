@@ -38,7 +38,19 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.provider.poll_result import PollResult
 
 
-LATER_FIELDS = frozenset({"stagedPoolRevision", "failedConfigVersion"})
+REPORT_FIELDS = frozenset(  # those that every provider knows
+    {
+        "agentVersion",
+        "appliedConfigVersion",
+        "conditions",
+        "driftCount",
+        "failedConfigVersion",
+        "kubeletVersion",
+        "lastConfigApplied",
+        "lastDriftDetected",
+        "stagedPoolRevision",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +98,11 @@ class ProviderSource:
         self.client.tokens.check_credentials(text)
 
     def report_status(self, report: dict[str, Any]) -> None:
-        """Reports the status. A provider of an earlier version refuses fields that it does not know."""
+        """Reports the status. A provider that is one version older refuses fields that it does not know."""
         try:
             self.client.post_action("reportStatus", report)
         except ProviderRequestError as error:
-            known = {key: value for key, value in report.items() if key not in LATER_FIELDS}
+            known = {key: value for key, value in report.items() if key in REPORT_FIELDS}
             if error.result.code != "InvalidRequestContent" or known == report:
                 raise
             self.client.post_action("reportStatus", known)

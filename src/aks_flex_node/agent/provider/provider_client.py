@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -37,12 +36,10 @@ if TYPE_CHECKING:
 
 MAX_RESPONSE_BYTES = 1 << 20
 GRACE_SECONDS = 20.0  # extra time for a late response
-CHALLENGE_RESOURCE = re.compile(r'\bresource="([^"\s]{1,300})"')
 CONNECT_SECONDS = 10.0  # for each address of the provider
 KEY_NOT_BOUND = (
-    "This node has no Azure identity, and the provider has not bound the key of this machine. If the provider is of "
-    "an earlier version, update it first. Then run a new join command of `aks-flex-rp node join-command` on this "
-    "machine."
+    "This node has no Azure identity, and the provider has not bound the key of this machine. Run a new join command "
+    "of `aks-flex-rp node join-command` on this machine."
 )
 
 
@@ -65,7 +62,6 @@ class ProviderClient:
     peer: str = "Provider"  # in messages
     max_bytes: int = MAX_RESPONSE_BYTES
     _pool: PoolManager | None = None
-    _audience: str | None = None  # of the tokens; None if not known yet
     _etags: dict[str, str] = field(default_factory=dict)  # of the last answer, by its version
 
     def poll(self, version: str, wait: int) -> PollResult:
@@ -137,8 +133,8 @@ class ProviderClient:
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes] | None:
         """Sends a request with the Azure identity of the node to a provider that does not know the node key: it was
-        restored from a backup, or is of an earlier version. If it accepts that, the key is no longer used until it is
-        bound again. Returns None if the node cannot sign in otherwise.
+        restored from a backup. If it accepts that, the key is no longer used until it is bound again. Returns None if
+        the node cannot sign in otherwise.
         """
         if not (self.assertions and self.assertions.has_key and has_azure_identity(self.config)):
             return None
@@ -156,11 +152,6 @@ class ProviderClient:
     def _send(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        return self._exchange(method, action, {"Authorization": f"Bearer {self._token()}", **headers}, body, seconds)
-
-    def _exchange(
-        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes]:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -168,6 +159,7 @@ class ProviderClient:
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": "aks-flex-node",
+            "Authorization": f"Bearer {self._token()}",
             **({MACHINE_HEADER: self.machine.to_header()} if self.machine else {}),
             **headers,
         }
@@ -208,33 +200,24 @@ class ProviderClient:
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None
         if self.assertions and not has_azure_identity(self.config):
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, KEY_NOT_BOUND))
-        if self._audience is None:
-            self._audience = self._dedicated_audience()
+        self._check_audience(provider_audience(self.config))
         try:
-            token = self.tokens.value(self._audience)
+            token = self.tokens.value()
         except SignInError as error:
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None
         for audience in token_audiences(token):
-            if not self._may_send(audience):
-                raise _audience_refused(audience, self.endpoint.origin)
+            self._check_audience(audience)
         return token
 
-    def _may_send(self, audience: str) -> bool:
-        return may_send_token(audience, self.endpoint.origin, resource_manager(self.config))
-
-    def _dedicated_audience(self) -> str:
-        """Returns the audience that the provider names if that of the configuration may not be sent to it, else "".
-
-        A node that joined with an earlier release has such a configuration until it gets the next one.
-        """
-        configured = provider_audience(self.config)
-        if self._may_send(configured):
-            return ""
-        status, headers, _ = self._exchange("GET", "", {}, None, self.grace)
-        named = CHALLENGE_RESOURCE.search(headers.get("WWW-Authenticate", "")) if status == 401 else None
-        if named is None or not self._may_send(named[1]):
-            raise _audience_refused(configured, self.endpoint.origin)
-        return named[1]
+    def _check_audience(self, audience: str) -> None:
+        """Raises ProviderRequestError if tokens for an audience must not be sent to the provider."""
+        origin = self.endpoint.origin
+        if not may_send_token(audience, origin, resource_manager(self.config)):
+            message = (
+                f"Tokens for {audience} are not sent to {origin}, because another service may accept them. Set an "
+                "audience of the provider's own, such as api://CLIENT-ID, in its settings (auth.tenants[].audiences)."
+            )
+            raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, message))
 
     def _pool_manager(self) -> PoolManager:
         if self._pool is None:
@@ -252,14 +235,6 @@ class ProviderClient:
         return PollResult(
             ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"{self.peer} unreachable: {cause}."
         )
-
-
-def _audience_refused(audience: str, origin: str) -> ProviderRequestError:
-    message = (
-        f"Tokens for {audience} are not sent to {origin}, because another service may accept them. Set an "
-        "audience of the provider's own, such as api://CLIENT-ID, in its settings (auth.tenants[].audiences)."
-    )
-    return ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, message))
 
 
 def _read_body(response: BaseHTTPResponse, limit: int, peer: str) -> bytes:

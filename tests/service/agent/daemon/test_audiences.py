@@ -23,22 +23,19 @@ if TYPE_CHECKING:
 
 ARM = "https://management.azure.com"
 KEY = "a key that is long enough for this algorithm"
-CHALLENGE = 'www-authenticate: Bearer authorization_uri="https://login.example", resource="{}"'
 
 
 class RecordingProvider:
-    """Records the tokens that nodes send, and names an audience in its challenge."""
+    """Records the tokens that nodes send."""
 
-    def __init__(self, challenge: str = "") -> None:
-        self.challenge = challenge
+    def __init__(self) -> None:
         self.tokens: list[str] = []
 
     def __call__(self, link: socket.socket, _: threading.Event) -> None:
         head = read_request(link).decode("latin-1")
         sent = [line for line in head.splitlines() if line.lower().startswith("authorization:")]
         self.tokens += [line.split()[-1] for line in sent]
-        named = [CHALLENGE.format(self.challenge)] if self.challenge else []
-        refused = refusal("401 Unauthorized", "AuthenticationFailed", *named)
+        refused = refusal("401 Unauthorized", "AuthenticationFailed")
         link.sendall(answer("304 Not Modified", b"", 'etag: "1"') if sent else refused)
 
 
@@ -86,14 +83,6 @@ def test_azure_token_is_not_sent_to_self_hosted_provider(
     assert "auth.tenants[].audiences" in result.message
 
 
-def test_azure_token_is_not_sent_if_challenge_names_azure(
-    joined_to: Callable[[RecordingProvider, str], Agent],
-) -> None:
-    provider = RecordingProvider(challenge="https://vault.azure.net")
-    assert joined_to(provider, ARM).provider.poll("1", 0).state is ProviderState.SIGN_IN_FAILED
-    assert provider.tokens == []
-
-
 def test_azure_token_under_another_name_is_not_sent(
     joined_to: Callable[[RecordingProvider, str], Agent], tmp_path: Path
 ) -> None:
@@ -105,15 +94,3 @@ def test_azure_token_under_another_name_is_not_sent(
     )
     assert agent.provider.poll("1", 0).state is ProviderState.SIGN_IN_FAILED
     assert provider.tokens == []
-
-
-def test_node_that_joined_with_arm_audience_learns_the_new_one(
-    joined_to: Callable[[RecordingProvider, str], Agent],
-) -> None:
-    """A node of an earlier release must not be lost when its agent is updated before its configuration."""
-    provider = RecordingProvider(challenge=AUDIENCE)
-    agent = joined_to(provider, ARM)
-
-    assert [agent.provider.poll("1", 0).state for _ in range(2)] == [ProviderState.CONNECTED] * 2
-    sent = [jwt.decode(each, options={"verify_signature": False})["aud"] for each in provider.tokens]
-    assert sent == [AUDIENCE, AUDIENCE]

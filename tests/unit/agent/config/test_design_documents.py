@@ -185,16 +185,6 @@ def test_file_without_provider_joins_by_certificate_and_keeps_it(identity: dict[
     assert kubelet_auth(load_text(first.text(), CURRENT_CONFIG, {}, {}).config) == "certificate"
 
 
-@pytest.mark.parametrize("identity", IDENTITIES, ids=["principal", "managed identity"])
-def test_node_that_joined_by_exec_with_earlier_release_keeps_it(identity: dict[str, object]) -> None:
-    """The earlier release stored neither the method nor, in the applied configuration, the principal."""
-    loaded = load_text(json.dumps({"azure": identity}), "config.yaml", {}, {})
-    applied = load_text(applied_config_text(loaded.config), APPLIED_CONFIG, {}, {}).config
-
-    assert kubelet_auth(with_join_method(loaded, applied).config) == "exec"
-    assert kubelet_auth(load_text(loaded.text(), CURRENT_CONFIG, {}, {}).config) == "exec"
-
-
 def test_config_file_of_the_first_release_is_accepted() -> None:
     loaded = load_text(FILE, "config.yaml", {}, {})
 

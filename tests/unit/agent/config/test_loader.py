@@ -105,22 +105,17 @@ def test_yaml_version_is_not_read_as_a_number() -> None:
     assert problem.origin == "test:2"
 
 
-def test_deprecated_setting_names_are_accepted() -> None:
+def test_names_of_the_design_documents_and_of_variables_are_accepted() -> None:
     config = load_settings(
         {
             "azure.arc.autoRegister": True,
-            "azure.servicePrincipal": {"clientId": "a", "clientSecret": "hunter2", "clientTenant": "t"},
             "agent.logDir": "/var/log/flex",
-            "runc.urlTemplate": "https://example.com/runc.%s",
             "node.max_pods": 7,
         }
     ).config
 
     assert config.azure.arc.enabled
-    assert config.azure.service_principal is not None
-    assert config.azure.service_principal.tenant_id == "t"
     assert log_file(config) == "/var/log/flex/agent.log"
-    assert config.runc.url == "https://example.com/runc.%s"
     assert config.node.max_pods == 7
 
 
@@ -254,12 +249,11 @@ def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: dict[str, obj
     assert ("azure.arc.enabled" in loaded.origins) == enabled
 
 
-def test_arc_stays_off_in_a_configuration_stored_by_an_earlier_release() -> None:
-    text = json.dumps({"config": {"azure": {"arc": {"machineName": "edge-1"}}}})
-    assert not load_text(text, CURRENT_CONFIG, {}, {}).config.azure.arc.enabled
-    given = load_text(text, "a file", {}, {})
+@pytest.mark.parametrize("name", ["a file", CURRENT_CONFIG])
+def test_stored_configuration_keeps_the_described_arc_machine(name: str) -> None:
+    given = load_text(json.dumps({"config": {"azure": {"arc": {"machineName": "edge-1"}}}}), name, {}, {})
     assert given.config.azure.arc.enabled
-    assert load_text(given.text(), CURRENT_CONFIG, {}, {}).config.azure.arc.enabled, "this release stores it"
+    assert load_text(given.text(), CURRENT_CONFIG, {}, {}).config.azure.arc.enabled
 
 
 def test_arc_key_that_is_false_in_the_environment_does_not_enable_arc() -> None:

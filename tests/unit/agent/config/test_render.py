@@ -83,7 +83,6 @@ def test_json_schema_has_every_section_and_forbids_unknown_keys() -> None:
     assert set(made["properties"]) == {*key_tree().members, "$schema"}
     assert made["additionalProperties"] is False
     assert made["$defs"]["Kubelet"]["properties"]["serverURL"]
-    assert made["$defs"]["Runc"]["properties"]["urlTemplate"]["deprecated"] is True
     assert made["$defs"]["BootstrapToken"]["properties"]["token"]["anyOf"][0]["writeOnly"] is True
     assert json.dumps(made)
 

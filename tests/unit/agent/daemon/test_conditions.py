@@ -9,6 +9,7 @@ import pytest
 
 from aks_flex_node import __version__
 from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.config_sources.provider_source import REPORT_FIELDS
 from aks_flex_node.agent.daemon.conditions import (
     MAX_TEXT_LENGTH,
     ReportInput,
@@ -44,7 +45,8 @@ def test_healthy_node_reports_ready_and_applied_conditions() -> None:
 
 def test_status_report_contains_versions_and_drift_counters() -> None:
     notes = DaemonState(last_applied="2026-01-02T03:04:05Z", drift_count=3, last_drift="2026-01-02T03:00:00Z")
-    found = build_report(replace(QUIET, state=notes))
+    found = build_report(replace(QUIET, state=notes, staged_revision=5, failed_version="8"))
+    assert set(found) == REPORT_FIELDS, "a field of a later version is not known to all providers"
     found.pop("conditions")
     assert found == {
         "agentVersion": __version__,
@@ -53,6 +55,8 @@ def test_status_report_contains_versions_and_drift_counters() -> None:
         "kubeletVersion": "v1.34.4",
         "driftCount": 3,
         "lastDriftDetected": "2026-01-02T03:00:00Z",
+        "stagedPoolRevision": 5,
+        "failedConfigVersion": "8",
     }
 
 

@@ -381,19 +381,20 @@ def test_failed_version_survives_a_restart_and_ends_with_another_config(life: Li
     again.controller.shut_down()
 
 
-def test_report_omits_new_fields_for_an_earlier_provider() -> None:
+def test_report_omits_new_fields_for_a_provider_that_is_one_version_older() -> None:
     refused = PollResult(ProviderState.FAILING, "unknown field", code="InvalidRequestContent")
 
-    class EarlierProvider(FakeProvider):
+    class OlderProvider(FakeProvider):
         def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
             super().post_action(action, body)
-            if "stagedPoolRevision" in body:
+            if "newField" in body:
                 raise ProviderRequestError(refused)
             return {}
 
-    provider = EarlierProvider()
-    provider.real.report_status({"agentVersion": "1", "stagedPoolRevision": 5, "failedConfigVersion": "2"})
-    assert [body for _, body in provider.acts][-1] == {"agentVersion": "1"}
+    provider = OlderProvider()
+    known = {"agentVersion": "1", "stagedPoolRevision": 5, "failedConfigVersion": "2"}
+    provider.real.report_status({**known, "newField": "x"})
+    assert [body for _, body in provider.acts][-1] == known
 
 
 def test_damaged_staging_config_counts_as_none() -> None:
