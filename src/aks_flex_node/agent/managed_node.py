@@ -6,6 +6,7 @@ Reopened after each change of the configuration.
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
@@ -19,6 +20,7 @@ from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.system import UnitCache
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -64,8 +66,13 @@ class ManagedNode:
     def log_event(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
         self.engine.events.emit(event, message, level, **fields)
 
+    @cached_property
+    def units(self) -> UnitCache:
+        """The states of the node's services."""
+        return UnitCache(self.host, (*node_health.NODE_SERVICES, "node-problem-detector.service"))
+
     def check_health(self) -> NodeHealth:
-        return node_health.check_node_health(self.host, self.config, self.name, self.api)
+        return node_health.check_node_health(self.host, self.config, self.name, self.api, unit=self.units.unit)
 
     def is_another_machine(self) -> bool:
         """Returns whether the Node certainly lives on another machine: its kubelet reported from another boot.

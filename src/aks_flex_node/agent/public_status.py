@@ -213,4 +213,5 @@ class StatusPublisher:
             [f"{one.component}: {one.description}" for one in found],
             [one.description for one in found if one.damage],
             self._arc,
+            [session.node.units.unit(f"{name}.service") for name in facts.SERVICES],
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
+    from aks_flex_node.host.host import Host, UnitState
 
 DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
 TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
@@ -74,6 +74,7 @@ class ObservedNode:
     drift: list[str] | None  # None if unknown: a machine that is not a node has no desired state
     damaged: list[str] | None  # the drift of programs
     arc: dict[str, Any]
+    services: list[UnitState]  # of `SERVICES`
 
 
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         None if plans is None else drift_lines(plans),
         None if plans is None else damage_lines(plans),
         arc_status(engine),
+        [engine.host.unit(f"{name}.service") for name in SERVICES],
     )
     return {**collect_status(engine, found), "events": event_log.read_last(log_file(engine.config), 5)}
 
@@ -107,7 +109,14 @@ def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:
         "vpn": vpn.status(engine.host, config),
         "node": {**observed.node, "auth": kubelet_auth(config)},
         "versions": installed_versions(engine),
-        "services": {name: service_status(engine, name) for name in SERVICES},
+        "services": {
+            unit.name.removesuffix(".service"): {
+                "active": unit.active,
+                "enabled": unit.enabled,
+                "restarts": unit.restarts,
+            }
+            for unit in observed.services
+        },
         "certificate": certificate_status(engine),
         "daemon": daemon_status(engine),
         "drift": observed.drift,
@@ -227,11 +236,6 @@ def installed_versions(engine: Engine) -> dict[str, str]:
         for name, entry in entries.items()
         if entry and entry.target.startswith(prefix)
     }
-
-
-def service_status(engine: Engine, name: str) -> dict[str, Any]:
-    unit = engine.host.unit(f"{name}.service")
-    return {"active": unit.active, "enabled": unit.enabled, "restarts": unit.restarts}
 
 
 def certificate_status(engine: Engine) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import config_store, loader
@@ -49,18 +50,22 @@ class StoredConfig:
 
 @dataclass(frozen=True)
 class ConfigVersions:
-    """The versions of the configuration on this node: the current one and the next one."""
+    """The versions of the configuration on this node: the current one and the next one. Each is read once."""
 
     host: Host
 
-    @property
+    @cached_property
     def current(self) -> str:
-        return parse_version(self._text(CURRENT_CONFIG))
+        return parse_version(stored_text(self.host, CURRENT_CONFIG))
 
-    @property
+    @cached_property
     def next(self) -> str:
         """The version that is not yet in effect; empty when there is none."""
-        return parse_version(self._text(NEXT_CONFIG))
+        return parse_version(self._next_text)
+
+    @cached_property
+    def _next_text(self) -> str:
+        return stored_text(self.host, NEXT_CONFIG)
 
     @property
     def newest(self) -> str:
@@ -73,14 +78,15 @@ class ConfigVersions:
 
     def desired_config(self, current: NodeConfig) -> NodeConfig:
         """Returns the next configuration, or the current one when there is no valid next configuration."""
-        text = self._text(NEXT_CONFIG)
+        text = self._next_text
         try:
             return loader.load_text(text, NEXT_CONFIG, {}, {}).config if text else current
         except ConfigError:
             return current
 
-    def _text(self, path: str) -> str:
-        return (self.host.read(path) or b"").decode(errors="replace")
+
+def stored_text(host: Host, path: str) -> str:
+    return (host.read(path) or b"").decode(errors="replace")
 
 
 def stored_version(host: Host, path: str) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,8 @@ class HostDisk:
 
     def read(self, path: str) -> bytes | None:
         try:
-            return self._followed(path).read_bytes()
+            with FileIO(path if self.root == ROOT_PATH else self._followed(path)) as file:
+                return file.readall()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:

@@ -32,7 +32,7 @@ from aks_flex_node.host.host import CommandResult, UnitState
 from aks_flex_node.host.processes import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
@@ -173,6 +173,33 @@ def parse_units(text: str) -> dict[str, UnitState]:
     """Parses the output of `systemctl show` for several units: blocks separated by empty lines."""
     names = ((re.search("^Id=(.+)$", block, re.MULTILINE), block) for block in text.split("\n\n"))
     return {name[1]: parse_unit(name[1], block) for name, block in names if name}
+
+
+# systemd links the ID of the current invocation of a unit here, and removes the link when the unit stops or fails.
+INVOCATION_LINK = "/run/systemd/units/invocation:"
+SETTLED_STATES = frozenset(("active", "inactive", "failed"))  # which only a new invocation or its end changes
+MAX_AGE_SECONDS = 300.0  # `enabled` may change without an invocation
+
+
+class UnitCache:
+    """The states of some units. A program that observes them for years starts a process only after a change."""
+
+    def __init__(self, host: Host, names: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._host, self._names, self._clock = host, tuple(names), clock
+        self._units: dict[str, UnitState] = {}
+        self._due = 0.0
+
+    def unit(self, name: str) -> UnitState:
+        """Returns the state of a unit."""
+        if self._clock() >= self._due or not all(map(self._is_unchanged, self._units.values())):
+            self._units = read_units(self._host, self._names)
+            self._due = self._clock() + MAX_AGE_SECONDS
+        return self._units.get(name) or self._host.unit(name)
+
+    def _is_unchanged(self, unit: UnitState) -> bool:
+        link = self._host.stat(f"{INVOCATION_LINK}{unit.name}")
+        invocation = unit.invocation if unit.active == "active" else ""
+        return unit.active in SETTLED_STATES and (link.target if link else "") == invocation
 
 
 def sysctl_path(key: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import Host
+    from aks_flex_node.host.host import Host, UnitState
 
 KUBELET_UNIT = "kubelet.service"
 NODE_SERVICES = ("containerd.service", KUBELET_UNIT)
@@ -83,8 +83,14 @@ class NodeHealth:
 
 
 def check_node_health(
-    host: Host, config: NodeConfig, name: str, api: ApiClient, now: Callable[[], float] = time.time
+    host: Host,
+    config: NodeConfig,
+    name: str,
+    api: ApiClient,
+    now: Callable[[], float] = time.time,
+    unit: Callable[[str], UnitState] | None = None,
 ) -> NodeHealth:
+    """Checks the health of this node. `unit` returns the state of a systemd unit, if not the host does."""
     by_token = kubelet_auth(config) == "exec"
     seconds, life = (
         (math.inf, math.inf) if by_token else _certificate_lifetime(host, kubelet_credential_file(config), now())
@@ -100,7 +106,7 @@ def check_node_health(
         certificate_lifetime=life,
         uses_tokens=by_token,
         has_kubeconfig=has_server(host.read(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") or b""),
-        failed_services=tuple(_failed_services(host)),
+        failed_services=tuple(_failed_services(host, unit or host.unit)),
     )
 
 
@@ -125,8 +131,8 @@ def _find_node(api: ApiClient, name: str) -> tuple[ClusterNode | None, bool, str
         return None, False, refusal.message, refusal.status == 401
 
 
-def _failed_services(host: Host) -> list[tuple[str, str]]:
-    units = [host.unit(name) for name in NODE_SERVICES]
+def _failed_services(host: Host, unit: Callable[[str], UnitState]) -> list[tuple[str, str]]:
+    units = [unit(name) for name in NODE_SERVICES]
     now = time.monotonic()
-    down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.is_stable(now))]
-    return [(unit.name, diagnosis.most_relevant_line(diagnosis.read_journal(host, unit, lines=60))) for unit in down]
+    down = [each for each in units if not each.running or (each.restarts >= 3 and not each.is_stable(now))]
+    return [(each.name, diagnosis.most_relevant_line(diagnosis.read_journal(host, each, lines=60))) for each in down]

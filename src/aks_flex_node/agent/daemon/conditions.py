@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
@@ -148,6 +149,7 @@ def _camel_case(reason: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
 
 
+@lru_cache(maxsize=32)  # most texts are those of the last report
 def redact_tokens(text: str) -> str:
     """Masks secrets and URL queries in text for a report, and limits its length."""
     return redact_output(text[:MAX_MASKED_LENGTH], queries=True)[:MAX_TEXT_LENGTH]

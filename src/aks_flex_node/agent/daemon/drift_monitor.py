@@ -105,6 +105,8 @@ class DriftMonitor:
 
     @property
     def _ignored_subjects(self) -> frozenset[str]:
+        if not self.conflicts.given_up:
+            return frozenset()
         faults = frozenset(one.subject for one in self.found if one.fault)
         conflicts = self.conflicts.for_configuration(self.node.versions.current)
         return conflicts.ignored_subjects(self.node.now(), faults)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.managed_node import ManagedNode
+    from aks_flex_node.agent.stored_config import ConfigVersions
 
 FAILED_RESULTS = frozenset(each.value for each in (JobStatus.FAILED, JobStatus.REFUSED, JobStatus.ROLLED_BACK))
 HEARTBEAT_SECONDS = 300.0
@@ -44,38 +45,40 @@ def report_input(
 ) -> ReportInput:
     update, connect = history.results.get(JobKind.UPDATE), history.results.get(JobKind.RENEW_VPN)
     staging, staged = history.results.get(JobKind.STAGE), staging_config.read_status(node.host, node.config)
+    versions = node.versions
+    failed = _failed_update(node, versions.next)
     return ReportInput(
         state,
         health,
-        node.versions.current,
-        node.versions.next,
+        versions.current,
+        versions.next,
         update,
-        _failed_update(node),
+        failed,
         running,
         drift.conflicting_subjects,
         _agent_failure(node, update),
         connect if connect and drift.vpn_due and connect.result is JobStatus.FAILED else None,
         staged.staged_revision,
         staging if staging and staging.result in FAILURES and staging.version == staged.pending != "" else None,
-        _failed_version(node, state),
+        _failed_version(failed, state, versions),
     )
 
 
-def _failed_update(node: ManagedNode) -> JobResult | None:
+def _failed_update(node: ManagedNode, pending: str) -> JobResult | None:
     """Returns the result of the pending version if its update was rolled back."""
     known = update_journal.read_failure(node.host)
-    if known is None or known.version != node.versions.next:
+    if known is None or known.version != pending:
         return None
     result = JobStatus.ROLLED_BACK
     return JobResult(JobKind.UPDATE, result, known.reason, known.message, version=known.version, at=known.at)
 
 
-def _failed_version(node: ManagedNode, state: DaemonState) -> str:
+def _failed_version(rolled_back: JobResult | None, state: DaemonState, versions: ConfigVersions) -> str:
     """Returns the version whose last update failed, was rolled back or was refused. A job that ended without a result
     says nothing about its version.
     """
-    last, versions = state.unapplied, node.versions
-    if rolled_back := _failed_update(node):
+    last = state.unapplied
+    if rolled_back:
         version = rolled_back.version
     elif last.get("result") in FAILED_RESULTS and last.get("reason") not in {JOB_KILLED, JOB_EXITED}:
         version = last.get("version") or versions.next  # an error before the configuration was read names none

@@ -30,7 +30,6 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.processes import TIMED_OUT
-from aks_flex_node.host.system import parse_units
 from tests.client_certificates import client_pem
 from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
 
@@ -416,12 +415,3 @@ def test_watch_paths_cover_desired_files_and_exclude_the_state_directory() -> No
 
 def test_agent_components_are_applied_last() -> None:
     assert [component.name for component in ALL[-3:]] == ["tools", "release", "service"]
-
-
-def test_systemctl_output_of_several_units_is_parsed() -> None:
-    text = "Id=a.service\nLoadState=loaded\nActiveState=active\n\nId=b.service\nLoadState=not-found\n"
-    found = parse_units(text)
-    assert {name: (unit.exists, unit.running) for name, unit in found.items()} == {
-        "a.service": (True, True),
-        "b.service": (False, False),
-    }
