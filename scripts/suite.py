@@ -18,7 +18,7 @@ from xml.etree import ElementTree as Xml
 
 from scripts.run_history import KEPT_RUNS, history_file, record_run
 
-from aks_flex_lab.cluster_network.images import NETWORK_TOOLS
+from aks_flex_lab.cluster_network import NETWORK_TOOLS
 from aks_flex_lab.tools.catalog import go_tool
 
 if TYPE_CHECKING:

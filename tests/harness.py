@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.processes import CommandResult, run
+from aks_flex_lab.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ LAB = os.environ.get("AKS_FLEX_TEST_LAB", "test")  # shared by all tests
 COMMAND = Path(sys.executable).parent / "aks-flex-lab"
 
 
-class Lines:
+class Lines(ProgressReporter):
     """Prints progress as plain lines; pytest shows them when a test fails."""
 
     def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:

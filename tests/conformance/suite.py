@@ -11,8 +11,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_lab.cluster_network.installer import ClusterNetwork
-from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
+from aks_flex_lab.cluster_network import DAEMON_SETS, NAMESPACE, install_network
 from aks_flex_lab.tools.catalog import go_tool
 from tests.agents import flex, prepare
 from tests.conformance.images import ETCD_TOOL, NAMES, SAMPLE_TOOL, TESTS, TestImages
@@ -38,7 +37,7 @@ def prepare_cluster(
 ) -> None:
     """Installs the cluster network and these images of tests, or all, in a lab, and joins the machines."""
     nodes = list(machines)
-    ClusterNetwork(lab).install(progress)
+    install_network(lab, progress)
     push_images(lab, progress, images)
     for machine in nodes:
         with progress.step(f"join {machine.name}"):

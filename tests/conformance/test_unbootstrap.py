@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.cluster_network.manifests import DAEMON_SETS, NAMESPACE
+from aks_flex_lab.cluster_network import DAEMON_SETS, NAMESPACE
 from tests.agents import differences, flex, prepare
 from tests.conformance.suite import bridge
 from tests.wait import until

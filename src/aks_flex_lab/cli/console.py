@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aks_flex_lab.progress import ProgressReporter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -79,7 +81,7 @@ def megabytes(count: float) -> str:
 HEARTBEAT_SECONDS = 30.0
 
 
-class TerminalProgress:
+class TerminalProgress(ProgressReporter):
     """Updates one line on a terminal; elsewhere prints a line for each result, and sometimes during long tasks."""
 
     @contextmanager

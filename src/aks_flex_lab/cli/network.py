@@ -8,7 +8,7 @@ import typer
 
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import TerminalProgress, selected_layout
-from aks_flex_lab.cluster_network.installer import ClusterNetwork
+from aks_flex_lab.cluster_network import install_network
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 
@@ -31,5 +31,5 @@ def install(ctx: typer.Context) -> None:
     lab = Lab(selected_layout(ctx))
     start = time.monotonic()
     with lab.exclusive():
-        ClusterNetwork(lab).install(TerminalProgress())
+        install_network(lab, TerminalProgress())
     console.message(f"The cluster network is installed ({time.monotonic() - start:.1f} s).")

@@ -10,7 +10,13 @@ import pytest
 from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.errors import ToolError
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.machines.virtual_base import END_ON_KERNEL_FAILURE, FIRST_BOOTS, VirtualBase
+from aks_flex_lab.machines.virtual_base import (
+    ELF_MASK,
+    END_ON_KERNEL_FAILURE,
+    FIRST_BOOTS,
+    VirtualBase,
+    registration_line,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,3 +55,20 @@ def test_kernel_of_the_first_boot_ends_when_it_fails(tmp_path: Path) -> None:
     argv = base(tmp_path).hardware.qemu(END_ON_KERNEL_FAILURE)
     assert {"panic=-1", "oops=panic"} <= set(argv[argv.index("-append") + 1].split())
     assert "-no-reboot" in argv
+
+
+def test_registration_matches_executables_of_the_machine() -> None:
+    line = registration_line(Architecture.ARM64)
+
+    _, name, kind, offset, magic, mask, program, flags = line.split(":")
+    assert (name, kind, offset, program, flags) == (
+        "aks-flex-lab-aarch64",
+        "M",
+        "",
+        "/usr/bin/qemu-aarch64-static",
+        "F",
+    )
+    # e_machine is the last number: 183 is AArch64.
+    assert magic.endswith("\\x02\\x00\\xb7\\x00")
+    assert magic.count("\\x") == mask.count("\\x") == len(ELF_MASK) == 20
+    assert len(line) < 256  # the kernel refuses longer ones

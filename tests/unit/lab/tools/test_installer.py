@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.errors import ToolError, UsageError
-from aks_flex_lab.progress import NoProgress
+from aks_flex_lab.progress import ProgressReporter
 from aks_flex_lab.tools.installer import ToolInstaller
 from aks_flex_lab.tools.recipes import BuildRecipe, Checksum, Command, GoTool, ReleaseFile, machine_arch
 from aks_flex_lab.tools.releases import ReleaseDownloader
@@ -35,7 +35,7 @@ TOOL = GoTool(
 )
 
 
-class RecordingProgress(NoProgress):
+class RecordingProgress(ProgressReporter):
     """Records progress."""
 
     def __init__(self) -> None:
