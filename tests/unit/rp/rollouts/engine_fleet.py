@@ -76,6 +76,12 @@ class Fleet:
         for name in names:
             self.report(name)
 
+    def update_first_node(self) -> None:
+        """Lets the first node begin and succeed, and what follows from it begin."""
+        self.step()
+        self.succeed("n0")
+        self.step()
+
     def add(self, name: str) -> None:
         self.known[name] = NodeReport(desired=1, seen=self.now)
         self.rollout.add(RolloutNode(name, 0, 1, report=self.known[name]), self.now)

@@ -14,9 +14,7 @@ from tests.unit.rp.rollouts.engine_fleet import PLAN, Fleet, state
 
 def test_wave_needs_a_fresh_report_after_its_soak() -> None:
     fleet = Fleet(PLAN, 6)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.now += 60
     fleet.rollout.report("n0", NodeReport(desired=2, seen=fleet.now - 1), fleet.now)  # it may be dead since
     assert fleet.step() == []
@@ -51,9 +49,7 @@ def test_failed_node_that_uses_up_the_budget_is_named() -> None:
 @pytest.mark.parametrize("how", [{"ready": False, "unready": True}, {"offline": True}])
 def test_node_that_fails_in_the_soak_reverses_all(how: dict[str, bool]) -> None:
     fleet = Fleet(replace(PLAN, on_failure=OnFailure.REVERSE), 6)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.report("n0", **how)
     begun = fleet.step()
     if how.get("offline"):
@@ -69,9 +65,7 @@ def test_node_that_fails_in_the_soak_reverses_all(how: dict[str, bool]) -> None:
 
 def test_node_whose_readiness_is_unknown_is_no_failure() -> None:
     fleet = Fleet(PLAN, 6)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.report("n0", ready=False)  # the API server cannot be reached, for example
     assert fleet.phase is Phase.SOAKING
     fleet.now += 60
@@ -130,9 +124,7 @@ def test_no_success_if_every_node_failed_within_the_limit() -> None:
 def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
     fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
     fleet.report("n1", passive=True)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.report("n1", ready=False, unready=True)
     assert (fleet.phase, state(fleet, "n1")) == (Phase.SOAKING, NodeState.UPDATING)
     fleet.now += 300
@@ -142,9 +134,7 @@ def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
 
 def test_gate_that_runs_when_a_node_fails_is_closed() -> None:
     fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(PlannedGate("job", 60.0),)), 1)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.report("n0", ready=False, unready=True)
     [gate] = fleet.rollout.state.gates
     assert (fleet.phase, gate.passed, gate.answered) == (Phase.HALTED, False, fleet.now)
@@ -174,9 +164,7 @@ def test_time_limit_of_a_node_counts_from_the_opening_of_its_window() -> None:
 
 def test_gate_without_an_answer_fails_in_time() -> None:
     fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(PlannedGate("job", 60.0),)), 1)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.now += 120
     fleet.step()
     assert "no answer within 60 s" in fleet.rollout.state.reason
@@ -185,9 +173,7 @@ def test_gate_without_an_answer_fails_in_time() -> None:
 def test_missing_approval_halts_and_bars_nothing() -> None:
     gate = PlannedGate("person", 60.0, needs_approval=True)
     fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(gate,), on_failure=OnFailure.REVERSE), 2)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     assert waits_for(fleet.rollout, fleet.now) == ["a person: approval of the gate person of wave 1"]
     fleet.now += 60
     fleet.step()
@@ -206,9 +192,7 @@ def test_what_was_staged_is_taken_back_after_a_halt() -> None:
 
 def test_abort_during_a_reversal_stops_it() -> None:
     fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=0), 3)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.rollout.reverse("a person", fleet.now)
     assert fleet.step() == ["n1"]  # it is being updated, and unavailable already
     fleet.rollout.abort("a person", fleet.now)

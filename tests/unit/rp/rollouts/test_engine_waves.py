@@ -61,9 +61,7 @@ def test_no_success_without_a_single_update() -> None:
 def test_no_success_if_the_only_updated_node_is_deleted() -> None:
     fleet = Fleet(replace(PLAN, waves=(Share(percent=100),)), 2)
     fleet.report("n1", offline=True)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.report("n0", gone="It was deleted.")
     fleet.now += 60
     fleet.step()
@@ -97,9 +95,7 @@ def test_node_that_fills_a_wave_is_asked_to_download() -> None:
 def test_node_that_returns_soaks_with_the_wave_that_runs() -> None:
     fleet = Fleet(replace(PLAN, waves=(Share(2), Share(percent=100)), max_unavailable=Share(9)), 4)
     fleet.report("n1", offline=True)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     fleet.now += 60
     fleet.succeed("n0")
     fleet.report("n1")
@@ -131,9 +127,7 @@ def test_windows_are_waited_for() -> None:
 def test_gates_run_in_order_and_failure_stops() -> None:
     gates = (PlannedGate("job", 60.0), PlannedGate("query", 60.0))
     fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), soak_seconds=0.0, gates=gates), 1)
-    fleet.step()
-    fleet.succeed("n0")
-    fleet.step()
+    fleet.update_first_node()
     assert [each.gate for each in fleet.gates] == ["job"]
     fleet.rollout.gate_answered(0, "job", fleet.now, passed=True, message="2 Jobs")
     fleet.rollout.gate_answered(0, "job", fleet.now, passed=False)  # of an earlier run
