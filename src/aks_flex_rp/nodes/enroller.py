@@ -177,23 +177,23 @@ class Enroller:
         """
         if not machine_request.system_uuid:
             return None
-        found = await self.commands.context.store.machines_of_system(enrolment.cluster, machine_request.system_uuid)
-        others = [each for each in found if each.thumbprint != machine_request.thumbprint and each.state.has_node]
-        for each in others:
-            if each.state is not MachineState.RELEASED:
+        store, own = self.commands.context.store, machine_request.thumbprint
+        same_system = await store.machines_of_system(enrolment.cluster, machine_request.system_uuid)
+        others = [other for other in same_system if other.thumbprint != own and other.state.has_node]
+        for other in others:
+            if other.state is not MachineState.RELEASED:
                 raise refusal(
                     wire.CLONED,
-                    f"A machine with the system UUID of this one is node {each.node}, and has another key.",
+                    f"A machine with the system UUID of this one is node {other.node}, and has another key.",
                 )
-        for each in others:
-            node = await self.commands.context.store.node(each.cluster, each.node)
+        for other in others:
+            node = await store.node(other.cluster, other.node)
             if node is None:
-                return each
-            if node.pool is None or node.pool.name != enrolment.pool:
-                continue
-            if node.join.keys.generation != each.released_key:
-                raise not_released(node.name)
-            return each
+                return other
+            if node.pool and node.pool.name == enrolment.pool:
+                if node.join.keys.generation != other.released_key:
+                    raise not_released(node.name)
+                return other
         return None
 
     async def _wait(
@@ -215,9 +215,7 @@ class Enroller:
         name, number = await self._name(enrolment, machine_request)
         taken = replace(enrolment, uses=enrolment.uses + 1, number=number)
         machine = self._machine(enrolment, known, machine_request, MachineState.CLAIMED, name)
-        event = machine_request.event(
-            self.commands.context.now(), enrolment, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses
-        )
+        event = self._event(enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
         return await self.commands.context.store.put_machine(taken, machine, [event])
 
     async def _name(self, enrolment: Enrolment, machine_request: MachineRequest) -> tuple[str, int]:
@@ -249,9 +247,8 @@ class Enroller:
         if known:  # approved; if the process ends here, it waits for another approval
             enrolment = await store.delete_machine(enrolment, known)
         machine = self._machine(enrolment, released, machine_request, MachineState.REPLACING, released.node)
-        event = machine_request.event(
-            self.commands.context.now(), enrolment, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True
-        )
+        what = AuditAction.MACHINE_ENROLLED
+        event = self._event(enrolment, machine_request, what, node=released.node, replaces=True)
         return await store.put_machine(enrolment, replace(machine, version=0), [event], released)
 
     def _machine(
@@ -289,13 +286,8 @@ class Enroller:
         return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
 
     async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
-        event = machine_request.event(
-            self.commands.context.now(),
-            enrolment,
-            AuditAction.ENROLMENT_REFUSED,
-            reason=error.code,
-            message=error.message,
-        )
+        detail = {"reason": error.code, "message": error.message}
+        event = self._event(enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, **detail)
         denied = replace(event, outcome=AuditOutcome.DENIED)
         await self.refusals.record(self.commands.context.store, denied, error.code)
 

@@ -81,10 +81,10 @@ class MachineClaims:
         if node.is_monitored and self.context.now() - seen < ALIVE_SECONDS:
             return True
         try:
-            found = await self.context.clusters.node_machine(node.cluster, node.key)
+            in_cluster = await self.context.clusters.node_machine(node.cluster, node.key)
         except FlexError:
             return True  # what cannot be read does not count as gone
-        return found is not None and found.ready and found.machine.id == owner.id
+        return in_cluster is not None and in_cluster.ready and in_cluster.machine.id == owner.id
 
     async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> None:
         """Binds the config URL and the node to the key of the first client that uses the URL.
@@ -140,7 +140,9 @@ class MachineClaims:
             event = client.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
             refused = replace(node, join=node.join.with_machines(after))
             await self.context.store.put_node(refused, node.etag, [replace(event, outcome=AuditOutcome.DENIED)])
-        raise machine_refusals.already_used(node.name, before.candidate)
+        machines = (before.candidate, before.owner)
+        used_on = next((known for known in machines if known and known.id == before.fetch_machine), None)
+        raise machine_refusals.already_used(node.name, used_on)
 
     async def on_key_used(self, cluster: str, key: str, thumbprint: str) -> None:
         """Makes the next key of a node its current one, at its first use."""
@@ -172,8 +174,10 @@ class MachineClaims:
                     return await self._put(found, after, _moved_event(origin, found, after, now))
                 case Claim.REPLACED:
                     raise machine_refusals.replaced(found.name, machines.owner)
-                case _:
-                    await self._refuse(found, machine, origin)
+                case Claim.CONFLICT:  # audited once, and not for every poll
+                    what = AuditAction.MACHINE_CONFLICT
+                    event = None if machines.conflict else _event(origin, found, what, now, machine, machines)
+                    await self._put(found, machines.claimed_by(machine, now), event)
                     raise machine_refusals.on_another_machine(found.name, machines.owner)
 
         return await self.context.change_node(node.cluster, node.key, write, busy=node_busy, known=node)
@@ -192,13 +196,6 @@ class MachineClaims:
             await self._put(node, after, event)
 
         await self.context.change_node(cluster, key, write, busy=node_busy)
-
-    async def _refuse(self, node: Node, machine: MachineIdentity, origin: RequestContext) -> None:
-        """Records the other machine. A conflict is audited once, and not for every poll."""
-        now, before = self.context.now(), node.join.machines
-        after = before.claimed_by(machine, now)
-        event = None if before.conflict else _event(origin, node, AuditAction.MACHINE_CONFLICT, now, machine, before)
-        await self._put(node, after, event)
 
     async def _put(self, node: Node, machines: MachineOwnership, event: AuditEvent | None = None) -> Node:
         """Writes the machines of a node, the condition that shows a conflict, and the mark on a Node that moved."""
