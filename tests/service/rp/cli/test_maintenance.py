@@ -108,7 +108,8 @@ def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings
             return file.execute("SELECT id FROM sessions").fetchall()
 
     assert sessions(
-        "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('thief', '{}', 'proof', 1e12, 1)"
+        "INSERT INTO sessions (id, caller, proof, expires, used, checked, refresh, code)"
+        " VALUES ('thief', '{}', 'proof', 1e12, 1, 0, '', '')"
     )
     worked.does(f"backup {tmp_path}/backup.tar")
     sessions("DELETE FROM sessions")  # a user signs out
@@ -292,7 +293,7 @@ def test_migration_to_postgresql_copies_all_data_only_once(
 
     assert there.types(f"migrate --check {words}").code == 1
     moved = there.does(f"migrate --from {made.sqlite_file} {words} --json").json
-    tables = {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
+    tables = {"clusters": 4, "nodes": 3, "cluster_numbers": 1, "fleet": 2, "deliveries": 1, "audit": 4}
     pools = ("pools", "pool_revisions", "enrolments", "enrolled_machines")
     empty = ("identity_owners", *pools, "rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
     assert moved == {**tables, **dict.fromkeys(empty, 0)}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.service.rp.cli.cli_harness import Outcome
 
 POOL = "line"
-NOT_COPIED = {"sessions", "outbox", "record_upgrade", "schema_version", "sightings", "sqlite_sequence", "leases"}
+NOT_COPIED = {"sessions", "outbox", "schema_version", "sqlite_sequence", "leases"}
 ROTATED = "pools: 1, revisions of pools: 2, enrolments: 2, enrolled machines: 2"
 ATTACKS = {
     "pool": "UPDATE pools SET template = replace(template, '60', '1000')",

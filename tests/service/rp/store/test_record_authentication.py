@@ -26,7 +26,7 @@ from tests.service.rp.store.builders import cluster, node, record_authenticator,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.rows import Row
     from tests.service.rp.store.conftest import Place, SqlitePlace
 
@@ -314,8 +314,8 @@ async def test_session_that_someone_added_is_refused(store: Store, place: Place)
     assert await store.session("mine", 1.0)
     await write(
         place,
-        "INSERT INTO sessions (id, caller, proof, expires, used)"
-        " VALUES ('theirs', '{\"id\":\"owner\"}', 'proof', 2000000000, 1)",
+        "INSERT INTO sessions (id, caller, proof, expires, used, checked, refresh, code)"
+        " VALUES ('theirs', '{\"id\":\"owner\"}', 'proof', 2000000000, 1, 0, '', '')",
         "UPDATE sessions SET caller = '{\"id\":\"owner\"}' WHERE id = 'mine'",
     )
 
