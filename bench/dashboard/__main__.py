@@ -30,8 +30,8 @@ from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, runni
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
 
 SIZES = (100, 100_000)
 POOLS = 50

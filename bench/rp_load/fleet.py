@@ -20,7 +20,7 @@ from tests.unit.rp.auth.token_issuer import TENANT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.api.tenants import Tenant
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")

@@ -31,8 +31,8 @@ from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, runni
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
 
 COMMON = {"continuousMonitoring": True, "azureAuth": {"method": "arc"}}
 FIRST = {**COMMON, "nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}

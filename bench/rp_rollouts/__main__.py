@@ -33,8 +33,8 @@ from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, runni
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
 
 POOL = "pool0"
 FIRST = {"continuousMonitoring": True, "nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}

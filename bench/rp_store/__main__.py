@@ -30,7 +30,7 @@ from tests.service.rp.store.servers import PostgresServer, postgres_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 CONNECTIONS = 10
 DOCUMENT = {"nodeConfig": {f"setting-{number}": "x" * 40 for number in range(16)}}  # about 1 KiB

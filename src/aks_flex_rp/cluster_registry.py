@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.controller import ClusterController
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.join_state import ClusterAccess
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.model import Cluster
-    from aks_flex_rp.store.protocol import Store
 
 SYNC_SECONDS = 2.0
 MACHINE_SECONDS = 5.0

@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.azure_cleanup import ArmRemover
     from aks_flex_rp.nodes.context import RunningClusterOperations
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Cluster
-    from aks_flex_rp.store.protocol import Store
 
 
 PUBLIC_CLOUD = AzureSettings()

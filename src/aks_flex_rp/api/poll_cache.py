@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from aks_flex_rp.callers import NodeRef
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
 
 MAX_CACHED = 500_000  # entries
 FLUSH_SECONDS = 5.0

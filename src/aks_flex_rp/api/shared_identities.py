@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.poll_cache import PollCache, PollState
     from aks_flex_rp.callers import Caller, NodeRef
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Document
-    from aks_flex_rp.store.protocol import Store
 
 SHARED_CONDITION = "IdentityShared"
 WARN_SECONDS = 600.0  # between warnings of one node

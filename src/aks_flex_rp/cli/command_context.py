@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient, ServiceConnection
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Cluster
-    from aks_flex_rp.store.protocol import Store
 
 
 # With `readable=False`, a path without access results in an error of the catalogue instead of a usage error.

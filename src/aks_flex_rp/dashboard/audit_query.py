@@ -13,8 +13,8 @@ from aks_flex_rp.store.model import AuditOutcome
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent
-    from aks_flex_rp.store.protocol import Store
 
 BATCH = 500
 CLOCK_SKEW = 3600.0  # seconds; with that margin, no event before an old one is newer

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import ShownCluster
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.fleet import FleetCount
-    from aks_flex_rp.store.protocol import Store
 
 
 PAGE = 50

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.protocol import Store
 
 
 @dataclass(frozen=True)

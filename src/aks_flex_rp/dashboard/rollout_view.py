@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aks_flex_rp.dashboard.fleet_page import BarSegment
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.protocol import Store
     from aks_flex_rp.store.rollout_model import BarredRevision, StateCount, StoredRollout, StoredRolloutNode
 
 PHASE_LABELS = {phase.value: phase.value for phase in Phase} | {Phase.GATES.value: "At a gate"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.settings import DashboardSettings
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 USED_SECONDS = 60.0  # the last use is written at most once in this time
 CHECK_SECONDS = 900.0  # after which Entra ID must confirm the user of a session again

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.sessions import SessionManager
     from aks_flex_rp.settings import EntraSignInSettings
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 
 FLOW_COOKIE = "__Host-aks-flex-flow"

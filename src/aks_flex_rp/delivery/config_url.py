@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 
 SECRET_BYTES = 32

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
     from aks_flex_rp.node_keys import KeyUse
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditAction, Document, Node
-    from aks_flex_rp.store.protocol import Store
 
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.resource.models import Properties
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 IN_USE = "IdentityInUse"
 ATTEMPTS = 3  # with concurrent first sign-ins

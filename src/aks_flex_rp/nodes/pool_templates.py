@@ -12,9 +12,9 @@ from aks_flex_rp.resource.validation import PoolTemplate
 
 if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.protocol import Store
 
 
 def pool_missing(name: str) -> Problem:

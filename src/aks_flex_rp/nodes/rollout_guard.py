@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.resource.validation import DesiredNode
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.protocol import Store
     from aks_flex_rp.store.rollout_model import BarredRevision, StoredRollout
 
 BUSY = frozenset({"Updating", "Reversing"})

@@ -23,15 +23,15 @@ from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendSt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_rp.store.outbox import OutboxMessage, OutboxProtocol
+    from aks_flex_rp.store.outbox import Outbox, OutboxMessage
 
     Count = Callable[[str, int], None]
     from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
     from aks_flex_rp.notify.notification_settings import NotificationSettings
-    from aks_flex_rp.store.heartbeat import HeartbeatChange, HeartbeatProtocol
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
+    from aks_flex_rp.store.heartbeat import HeartbeatChange, Heartbeats
 
 
 LEASE = 30.0  # seconds; longer than one attempt. If the service is killed, the message is sent after that time
@@ -59,9 +59,7 @@ class RetryPolicy:
 class WebhookSender:
     """Sends the messages of one receiver. `count` is called with the outcome and number of attempts."""
 
-    def __init__(
-        self, webhook: Webhook, store: OutboxProtocol, count: Count, policy: RetryPolicy | None = None
-    ) -> None:
+    def __init__(self, webhook: Webhook, store: Outbox, count: Count, policy: RetryPolicy | None = None) -> None:
         self._hook, self._store, self._count, self._pace = webhook, store, count, policy or RetryPolicy()
         self._post = WebhookClient(webhook)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver does not block the others
@@ -134,7 +132,7 @@ class WebhookSender:
 class OutboxCleaner:
     """Drops messages that will not be delivered: the oldest above the limit, and those older than a day."""
 
-    store: OutboxProtocol
+    store: Outbox
     hooks: tuple[Webhook, ...]
     most: int
     count: Count
@@ -161,7 +159,7 @@ class StaleNodeMonitor:
     """
 
     def __init__(
-        self, store: HeartbeatProtocol, notices: EventPublisher, after: float, clock: Callable[[], float] = time.time
+        self, store: Heartbeats, notices: EventPublisher, after: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._store, self._notices, self._after, self._clock = store, notices, after, clock
         self._listening_since = self._checked = clock()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.rollouts.states import NodeReport, Stage
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Document
-    from aks_flex_rp.store.protocol import Store
     from aks_flex_rp.store.rollout_model import StoredRollout
 
 NODES_PER_READ = 500

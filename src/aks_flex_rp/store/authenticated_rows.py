@@ -1,4 +1,4 @@
-"""Verifies rows as they are read, and raises the alarm for refused ones."""
+"""The three primitives that each database implements, and rows that are verified as they are read, with an alarm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.store import record_authenticator, rows, sql
+from aks_flex_rp.store import fleet, record_authenticator, rows, sql
 from aks_flex_rp.store.model import (
     REFUSED_CONDITION,
     AuditAction,
@@ -39,6 +39,7 @@ T = TypeVar("T")
 class AuthenticatedRows(ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         self._records = records
+        self._cluster_numbers: dict[str, int] = {}  # a number never changes
 
     @abstractmethod
     async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
@@ -46,24 +47,42 @@ class AuthenticatedRows(ABC):
     @abstractmethod
     async def _write(
         self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
+    ) -> Sequence[Row]:
+        """Executes a write and returns the rows of its deciding statement. Without a row, nothing is changed.
+
+        Subscribers are notified when the change is durable, even if the caller was cancelled.
+        """
+        ...
 
     @abstractmethod
-    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
+        """Executes one statement with many parameter rows, all or nothing. A repeatable one may be executed twice."""
+        ...
 
-    @abstractmethod
-    async def _cluster_number(self, cluster: str) -> int: ...
+    async def _cluster_number(self, cluster: str) -> int:
+        """Returns the number of a cluster. If two processes create the same number, one of them retries."""
+        while (number := self._cluster_numbers.get(cluster)) is None:
+            found = await self._read(fleet.SELECT_CLUSTER_NUMBER, cluster) or await self._write(
+                fleet.INSERT_CLUSTER_NUMBER, (cluster,)
+            )
+            if found:
+                self._cluster_numbers[cluster] = int(found[0][0])
+        return number
 
-    @abstractmethod
-    async def record(self, *events: AuditEvent) -> None: ...
+    async def record(self, *events: AuditEvent) -> None:
+        if events:
+            await self._write_many(sql.INSERT_EVENT, [rows.event_values(event) for event in events])
+
+    async def _first(self, verify: Callable[[Row], Awaitable[T | None]], text: str, *values: object) -> T | None:
+        """Returns the record of the first row of a query, if there is one."""
+        found = await self._read(text, *values)
+        return await verify(found[0]) if found else None
 
     async def _verified_node(self, row: Row) -> Node | None:
-        passed = await self._verified(row, record_authenticator.present_node_row, sql.NODE)
-        return await self._parsed(passed, rows.node_of, record_authenticator.present_node_row) if passed else None
+        return await self._parsed(row, record_authenticator.present_node_row, sql.NODE, rows.node_of)
 
     async def _verified_cluster(self, row: Row) -> Cluster | None:
-        passed = await self._verified(row, record_authenticator.cluster_row, sql.CLUSTER)
-        return await self._parsed(passed, rows.cluster_of, record_authenticator.cluster_row) if passed else None
+        return await self._parsed(row, record_authenticator.cluster_row, sql.CLUSTER, rows.cluster_of)
 
     def _authentic_node(self, row: Row) -> Node | None:
         """Returns the node of a row with a valid code, or None without an alarm."""
@@ -73,12 +92,17 @@ class AuthenticatedRows(ABC):
             return rows.node_of(row)
         return None
 
-    async def _parsed(self, row: Row, parse: Callable[[Row], T], sign: Callable[[Row], SignedRow]) -> T:
-        """Parses a row. One that a person has accepted may have any content."""
+    async def _parsed(
+        self, row: Row, sign: Callable[[Row], SignedRow], select: str, parse: Callable[[Row], T]
+    ) -> T | None:
+        """Returns the record of a row that is authentic. One that a person has accepted may have any content."""
+        verified = await self._verified(row, sign, select)
+        if verified is None:
+            return None
         try:
-            return parse(row)
+            return parse(verified)
         except rows.PARSE_ERRORS:
-            signed = sign(row)
+            signed = sign(verified)
             refused = signed.refused("its content cannot be parsed")
         await self._alarm(refused, signed)
         raise refused
@@ -162,3 +186,8 @@ async def verified_records(
 async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:
     """Returns the records of the rows that are authentic."""
     return (await verified_records(verify, found))[0]
+
+
+def recorded(events: Sequence[AuditEvent]) -> tuple[sql.FollowStatement, ...]:
+    """Returns the statement that inserts the audit events of a write in the same transaction."""
+    return (sql.recorded([rows.event_values(event) for event in events]),) if events else ()

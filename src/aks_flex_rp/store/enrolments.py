@@ -8,12 +8,11 @@ nodes apart.
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.pool_model import MachinePage
 from aks_flex_rp.store.record_authenticator import (
@@ -73,14 +72,22 @@ REPLACE_WITH_MACHINE = REPLACE.replace(
 )
 
 
-class EnrolmentsProtocol(Protocol):
+class Enrolments(AuthenticatedRows):
     async def create_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Creates an enrolment. Raises Conflict if it exists, or if its pool does not."""
-        ...
+        identity = (*pool_identity(enrolment.cluster, enrolment.pool), "enrolments", enrolment.key)
+        written = replace(enrolment, version=self._records.new_revision(*identity))
+        if not await self._write(*sql.compose_write(CREATE, self._enrolment_values(written), *recorded(events))):
+            raise Conflict(f"The enrolment {enrolment.key} exists, or its pool was deleted.")
+        return written
 
     async def put_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Replaces an enrolment. Raises Conflict if it was changed since it was read."""
-        ...
+        written = replace(enrolment, version=enrolment.version + 1)
+        decisive = (*self._enrolment_values(written), enrolment.version)
+        if not await self._write(*sql.compose_write(REPLACE, decisive, *recorded(events))):
+            raise Conflict(f"The enrolment {enrolment.key} was changed since it was read.")
+        return written
 
     async def put_machine(
         self,
@@ -93,63 +100,6 @@ class EnrolmentsProtocol(Protocol):
 
         Raises Conflict if the enrolment was changed since it was read, or if the replaced machine was.
         """
-        ...
-
-    async def delete_machine(
-        self, enrolment: Enrolment, machine: EnrolledMachine, events: Sequence[AuditEvent] = ()
-    ) -> Enrolment:
-        """Deletes a machine, and writes its enrolment in the same transaction. Raises Conflict like `put_machine`."""
-        ...
-
-    async def enrolment(self, cluster: str, key: str) -> Enrolment | None: ...
-
-    async def enrolment_by_secret(self, secret: str) -> Enrolment | None: ...
-
-    async def enrolments(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> tuple[Enrolment, ...]:
-        """Returns enrolments of a pool, ordered by key, without those that are refused."""
-        ...
-
-    async def machine(self, cluster: str, enrolment: str, thumbprint: str) -> EnrolledMachine | None: ...
-
-    async def machines(
-        self, cluster: str, enrolment: str, after: str = "", limit: int = 100, *, enrolled: bool
-    ) -> MachinePage:
-        """Returns the machines of an enrolment that have a node, or those that have none, ordered by their keys and
-        without those that are refused.
-        """
-        ...
-
-    async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None: ...
-
-    async def machines_of_system(self, cluster: str, system_uuid: str) -> tuple[EnrolledMachine, ...]:
-        """Returns the machines of a cluster with this system UUID that have a node."""
-        ...
-
-    async def count_machines(self, enrolment: Enrolment, state: str) -> int: ...
-
-
-class SqlEnrolments(AuthenticatedRows, ABC):
-    async def create_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
-        identity = (*pool_identity(enrolment.cluster, enrolment.pool), "enrolments", enrolment.key)
-        written = replace(enrolment, version=self._records.new_revision(*identity))
-        if not await self._write(*sql.compose_write(CREATE, self._enrolment_values(written), *_recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key} exists, or its pool was deleted.")
-        return written
-
-    async def put_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
-        written = replace(enrolment, version=enrolment.version + 1)
-        decisive = (*self._enrolment_values(written), enrolment.version)
-        if not await self._write(*sql.compose_write(REPLACE, decisive, *_recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key} was changed since it was read.")
-        return written
-
-    async def put_machine(
-        self,
-        enrolment: Enrolment,
-        machine: EnrolledMachine,
-        events: Sequence[AuditEvent] = (),
-        replaces: EnrolledMachine | None = None,
-    ) -> EnrolledMachine:
         identity = signed_machine(rows.machine_values(machine)).identity
         version = machine.version + 1 if machine.version else self._records.new_revision(*identity)
         written = replace(machine, version=version)
@@ -165,6 +115,7 @@ class SqlEnrolments(AuthenticatedRows, ABC):
     async def delete_machine(
         self, enrolment: Enrolment, machine: EnrolledMachine, events: Sequence[AuditEvent] = ()
     ) -> Enrolment:
+        """Deletes a machine, and writes its enrolment in the same transaction. Raises Conflict like `put_machine`."""
         delete = FollowStatement(_delete_machine, (machine.enrolment, machine.thumbprint))
         return await self._write_both(enrolment, delete, events)
 
@@ -180,39 +131,40 @@ class SqlEnrolments(AuthenticatedRows, ABC):
         if replaces:
             text = REPLACE_WITH_MACHINE
             decisive = (*decisive, replaces.enrolment, replaces.thumbprint, replaces.version)
-        if not await self._write(*sql.compose_write(text, decisive, machine, *_recorded(events))):
+        if not await self._write(*sql.compose_write(text, decisive, machine, *recorded(events))):
             raise Conflict(f"The enrolment {enrolment.key}, or a machine, was changed since it was read.")
         return changed
 
     async def enrolment(self, cluster: str, key: str) -> Enrolment | None:
-        found = await self._read(SELECT, cluster, key)
-        return await self._verified_enrolment(found[0]) if found else None
+        return await self._first(self._verified_enrolment, SELECT, cluster, key)
 
     async def enrolment_by_secret(self, secret: str) -> Enrolment | None:
-        found = await self._read(SELECT_BY_SECRET, secret)
-        return await self._verified_enrolment(found[0]) if found else None
+        return await self._first(self._verified_enrolment, SELECT_BY_SECRET, secret)
 
     async def enrolments(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> tuple[Enrolment, ...]:
+        """Returns enrolments of a pool, ordered by key, without those that are refused."""
         found = await self._read(SELECT_OF_POOL, cluster, pool, after, limit)
         return await authentic_records(self._verified_enrolment, found)
 
     async def machine(self, cluster: str, enrolment: str, thumbprint: str) -> EnrolledMachine | None:
-        found = await self._read(SELECT_MACHINE, cluster, enrolment, thumbprint)
-        return await self._verified_machine(found[0]) if found else None
+        return await self._first(self._verified_machine, SELECT_MACHINE, cluster, enrolment, thumbprint)
 
     async def machines(
         self, cluster: str, enrolment: str, after: str = "", limit: int = 100, *, enrolled: bool
     ) -> MachinePage:
+        """Returns the machines of an enrolment that have a node, or those that have none, ordered by their keys and
+        without those that are refused.
+        """
         text = SELECT_ENROLLED if enrolled else SELECT_UNDECIDED
         found = await self._read(text, cluster, enrolment, after, limit + 1)
         last = str(found[limit - 1][2]) if len(found) > limit else None
         return MachinePage(await authentic_records(self._verified_machine, found[:limit]), last)
 
     async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None:
-        found = await self._read(SELECT_MACHINE_OF_NODE, cluster, node)
-        return await self._verified_machine(found[0]) if found else None
+        return await self._first(self._verified_machine, SELECT_MACHINE_OF_NODE, cluster, node)
 
     async def machines_of_system(self, cluster: str, system_uuid: str) -> tuple[EnrolledMachine, ...]:
+        """Returns the machines of a cluster with this system UUID that have a node."""
         found = await self._read(SELECT_MACHINES_OF_SYSTEM, cluster, system_uuid)
         return await authentic_records(self._verified_machine, found)
 
@@ -224,16 +176,10 @@ class SqlEnrolments(AuthenticatedRows, ABC):
         return (*columns, self._records.sign(signed_enrolment(columns)))
 
     async def _verified_enrolment(self, row: Row) -> Enrolment | None:
-        passed = await self._verified(row, enrolment_row, SELECT)
-        return await self._parsed(passed, rows.enrolment_of, enrolment_row) if passed else None
+        return await self._parsed(row, enrolment_row, SELECT, rows.enrolment_of)
 
     async def _verified_machine(self, row: Row) -> EnrolledMachine | None:
-        passed = await self._verified(row, machine_row, SELECT_MACHINE)
-        return await self._parsed(passed, rows.machine_of, machine_row) if passed else None
-
-
-def _recorded(events: Sequence[AuditEvent]) -> list[FollowStatement]:
-    return [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        return await self._parsed(row, machine_row, SELECT_MACHINE, rows.machine_of)
 
 
 def _upsert_machine(first: int) -> str:

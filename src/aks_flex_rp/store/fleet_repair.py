@@ -6,15 +6,14 @@ for that is marked in its row until it is authentic again.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import fleet, rows, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.rows import Row, Values
 
 AT_ONCE = 250  # nodes per read; a larger read would delay polls
@@ -57,23 +56,9 @@ MISSING_NODES = (
 DELETE_ORPHAN = f"DELETE FROM fleet WHERE cluster_number = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
 
 
-class FleetRepair(ABC):
-    @abstractmethod
-    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
-
-    @abstractmethod
-    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
-
-    @abstractmethod
-    async def _cluster_number(self, cluster: str) -> int: ...
-
-    @abstractmethod
-    async def _alarm_missing(self, cluster: str, key: str) -> None: ...
-
-    @abstractmethod
-    def _authentic_node(self, row: Row) -> Node | None: ...
-
+class FleetRepair(AuthenticatedRows):
     async def repair_fleet(self) -> int:
+        """Rebuilds rows that differ from their nodes, and returns their number. Missing nodes are alarmed."""
         for cluster, key in await self._read(MISSING_NODES, AT_ONCE):
             await self._alarm_missing(str(cluster), str(key))
         nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]

@@ -5,21 +5,19 @@ No request shows that a node is silent, so replicas check for it. The record ens
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import outbox
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows
 from aks_flex_rp.store.rollouts import signal
 from aks_flex_rp.store.sql import compose_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.outbox import OutboxMessage
-    from aks_flex_rp.store.rows import Row, Values
-    from aks_flex_rp.store.sql import WriteStatement
+    from aks_flex_rp.store.rows import Row
 
 
 @dataclass(frozen=True)
@@ -32,24 +30,6 @@ class HeartbeatChange:
     last_seen: float
     silent: bool  # the state to record
     monitored: bool
-
-
-class HeartbeatProtocol(Protocol):
-    async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
-        """Returns nodes that became silent, or that resumed.
-
-        `before` is the latest heartbeat time of a silent node.
-        """
-        ...
-
-    async def note_silence(
-        self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
-    ) -> bool:
-        """Records the change with its messages.
-
-        Returns False if it no longer applies or another replica was faster.
-        """
-        ...
 
 
 def _is_silent(before: str) -> str:
@@ -76,21 +56,21 @@ def _change_of(row: Row) -> HeartbeatChange:
     return HeartbeatChange(cluster, key, name, last_seen, bool(silent), bool(monitored))
 
 
-class SqlHeartbeats(ABC):
-    @abstractmethod
-    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
-
-    @abstractmethod
-    async def _write(
-        self, write: WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
-
+class Heartbeats(AuthenticatedRows):
     async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
+        """Returns nodes that became silent, or that resumed.
+
+        `before` is the latest heartbeat time of a silent node.
+        """
         return tuple(map(_change_of, await self._read(SELECT_SILENT if silent else SELECT_RESUMED, before, limit)))
 
     async def note_silence(
         self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
     ) -> bool:
         # By the cluster's key, not its number: all writes are sorted in the same order, so they cannot deadlock.
+        """Records the change with its messages.
+
+        Returns False if it no longer applies or another replica was faster.
+        """
         values = (silence.cluster, silence.key, int(silence.silent), before)
         return bool(await self._write(*compose_write(RECORD_CHANGE, values, signal(), *outbox.enqueue(messages))))

@@ -1,4 +1,4 @@
-"""Records of the store, and its errors. The rows, the statements and the Store protocol build on them.
+"""Records of the store, and its errors. The rows, the statements and the store build on them.
 
 StoreError              the store cannot execute the request
 |-- StoreUnavailable    temporary: the same request may succeed later

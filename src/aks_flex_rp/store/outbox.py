@@ -6,17 +6,16 @@ first was sent, dropped, or rejected by the receiver.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -41,34 +40,6 @@ class PendingMessages:
     messages: int
     oldest: float
     failure: str  # error of the last attempt
-
-
-class OutboxProtocol(Protocol):
-    """Outbox operations of the store."""
-
-    async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
-        """Claims due messages, at most one per node. Other replicas do not get them for `lease` seconds."""
-        ...
-
-    async def message_sent(self, message: OutboxMessage) -> None: ...
-
-    async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
-        """Schedules the next attempt. A rejected message no longer blocks later ones."""
-        ...
-
-    async def drop_messages(self, webhook: str) -> int:
-        """Deletes all messages of a receiver and returns their number."""
-        ...
-
-    async def trim_messages(self, webhook: str, most: int) -> int:
-        """Deletes the oldest messages above the limit and returns their number."""
-        ...
-
-    async def forget_messages(self, before: float) -> int:
-        """Deletes messages of all receivers that are older than this time and returns their number."""
-        ...
-
-    async def pending_messages(self) -> tuple[PendingMessages, ...]: ...
 
 
 # Statements --------------------------------------------------------------------------------------------------------
@@ -133,16 +104,9 @@ PENDING = (
 )
 
 
-class SqlOutbox(ABC):
-    @abstractmethod
-    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
-
-    @abstractmethod
-    async def _write(
-        self, write: WriteStatement, values: Values, change: NodeChange | None = None
-    ) -> Sequence[Row]: ...
-
+class Outbox(AuthenticatedRows):
     async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
+        """Claims due messages, at most one per node. Other replicas do not get them for `lease` seconds."""
         found = await self._write(CLAIM, (webhook, now, now + lease, limit))
         return tuple(sorted(map(_message, found), key=lambda each: each.at))
 
@@ -150,15 +114,19 @@ class SqlOutbox(ABC):
         await self._write(SENT, (message.hook, message.id))
 
     async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
+        """Schedules the next attempt. A rejected message no longer blocks later ones."""
         await self._write(FAILED, (message.hook, message.id, again, int(refused), why))
 
     async def drop_messages(self, webhook: str) -> int:
+        """Deletes all messages of a receiver and returns their number."""
         return len(await self._write(DROP, (webhook,)))
 
     async def trim_messages(self, webhook: str, most: int) -> int:
+        """Deletes the oldest messages above the limit and returns their number."""
         return len(await self._write(TRIM, (webhook, most)))
 
     async def forget_messages(self, before: float) -> int:
+        """Deletes messages of all receivers that are older than this time and returns their number."""
         return len(await self._write(FORGET, (before,)))
 
     async def pending_messages(self) -> tuple[PendingMessages, ...]:

@@ -5,14 +5,13 @@ Rows of pools and revisions are authenticated like those of nodes. The nodes of 
 
 from __future__ import annotations
 
-from abc import ABC
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded
 from aks_flex_rp.store.model import Conflict, NodePage, RecordRefused
 from aks_flex_rp.store.pool_model import PoolCounts
 from aks_flex_rp.store.record_authenticator import (
@@ -100,7 +99,7 @@ COUNT = (
 )
 
 
-class PoolsProtocol(Protocol):
+class Pools(AuthenticatedRows):
     async def put_pool(
         self, pool: Pool, expected: int | None, revision: PoolRevision | None, events: Sequence[AuditEvent] = ()
     ) -> Pool:
@@ -110,46 +109,11 @@ class PoolsProtocol(Protocol):
         newest MAX_REVISIONS, and those that nodes are on or roll-outs need. Raises Conflict if the version differs,
         or if the pool exists.
         """
-        ...
-
-    async def pool(self, cluster: str, key: str) -> Pool | None:
-        """Returns a pool. Raises RecordRefused if it was changed without the service."""
-        ...
-
-    async def pools(self, cluster: str, after: str = "", limit: int = 100) -> tuple[Pool, ...]:
-        """Returns pools of a cluster, ordered by key, without those that are refused."""
-        ...
-
-    async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
-        """Deletes a pool with its revisions. Raises Conflict if it was changed, or has nodes."""
-        ...
-
-    async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None: ...
-
-    async def pool_revisions(self, pool: Pool, before: int, limit: int = 100) -> tuple[PoolRevision, ...]:
-        """Returns revisions with lower numbers than `before`, the newest first."""
-        ...
-
-    async def pool_nodes(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> NodePage:
-        """Returns nodes of a pool, ordered by key, without those that are refused."""
-        ...
-
-    async def pool_counts(self, cluster: str) -> dict[str, PoolCounts]:
-        """Returns the numbers of nodes by pool, for the pools of a cluster that have nodes."""
-        ...
-
-    async def count_pool(self, pool: Pool) -> PoolCounts: ...
-
-
-class SqlPools(AuthenticatedRows, ABC):
-    async def put_pool(
-        self, pool: Pool, expected: int | None, revision: PoolRevision | None, events: Sequence[AuditEvent] = ()
-    ) -> Pool:
         version = self._records.new_revision(*pool_identity(pool.cluster, pool.key))
         written = replace(pool, version=max(version, (expected or 0) + 1))
         columns = rows.pool_values(written)
         values = (*columns, self._records.sign(signed_pool(columns)))
-        follows = [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        follows = list(recorded(events))
         if revision:
             columns = rows.pool_revision_values(revision)
             code = self._records.sign(signed_pool_revision(columns))
@@ -173,17 +137,18 @@ class SqlPools(AuthenticatedRows, ABC):
         return numbers
 
     async def pool(self, cluster: str, key: str) -> Pool | None:
-        found = await self._read(SELECT_POOL, cluster, key)
-        return await self._verified_pool(found[0]) if found else None
+        """Returns a pool. Raises RecordRefused if it was changed without the service."""
+        return await self._first(self._verified_pool, SELECT_POOL, cluster, key)
 
     async def pools(self, cluster: str, after: str = "", limit: int = 100) -> tuple[Pool, ...]:
+        """Returns pools of a cluster, ordered by key, without those that are refused."""
         found = await self._read(SELECT_POOLS, cluster, after, limit)
         return await authentic_records(self._verified_pool, found)
 
     async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
-        recorded = [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        """Deletes a pool with its revisions. Raises Conflict if it was changed, or has nodes."""
         decisive = (pool.cluster, pool.key, pool.version)
-        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *DELETE_OF_POOL, *recorded)
+        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *DELETE_OF_POOL, *recorded(events))
         if not await self._write(*sql.compose_write(DELETE_POOL, decisive, *follows)):
             raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
 
@@ -199,16 +164,19 @@ class SqlPools(AuthenticatedRows, ABC):
         return None
 
     async def pool_revisions(self, pool: Pool, before: int, limit: int = 100) -> tuple[PoolRevision, ...]:
+        """Returns revisions with lower numbers than `before`, the newest first."""
         found = await self._read(SELECT_REVISIONS, pool.cluster, pool.key, before, limit)
         return await authentic_records(lambda row: self._verified_revision(row, pool), found)
 
     async def pool_nodes(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> NodePage:
+        """Returns nodes of a pool, ordered by key, without those that are refused."""
         found = await self._read(POOL_NODES, await self._cluster_number(cluster), pool, after, limit + 1)
         nodes = await authentic_records(self._verified_node, found[:limit])
         last = str(found[limit - 1][1]) if len(found) > limit else None
         return NodePage(tuple(each for each in nodes if each.pool and each.pool.name == pool), last)
 
     async def pool_counts(self, cluster: str) -> dict[str, PoolCounts]:
+        """Returns the numbers of nodes by pool, for the pools of a cluster that have nodes."""
         found = await self._read(COUNTS, await self._cluster_number(cluster), cluster)
         return {str(name): PoolCounts(int(nodes), int(pending)) for name, nodes, pending in found}
 
@@ -218,19 +186,17 @@ class SqlPools(AuthenticatedRows, ABC):
         return PoolCounts(int(nodes), int(pending or 0))
 
     async def _verified_pool(self, row: Row) -> Pool | None:
-        passed = await self._verified(row, pool_row, SELECT_POOL)
-        return await self._parsed(passed, rows.pool_of, pool_row) if passed else None
+        return await self._parsed(row, pool_row, SELECT_POOL, rows.pool_of)
 
     async def _verified_revision(self, row: Row, pool: Pool) -> PoolRevision | None:
         """Returns the revision of a row. One of an earlier pool with this name has a valid code, but is refused."""
-        passed = await self._verified(row, pool_revision_row, SELECT_REVISION)
-        found = await self._parsed(passed, rows.pool_revision_of, pool_revision_row) if passed else None
-        if found and found.created != pool.created:
+        revision = await self._parsed(row, pool_revision_row, SELECT_REVISION, rows.pool_revision_of)
+        if revision and revision.created != pool.created:
             signed = pool_revision_row(row)
             refused = RecordRefused(signed.shown, "it is of an earlier pool with this name")
             await self._alarm(refused, signed)
             raise refused
-        return found
+        return revision
 
 
 def _forget_revisions(first: int, kept: int) -> str:

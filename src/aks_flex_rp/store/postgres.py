@@ -16,7 +16,7 @@ import asyncpg
 
 from aks_flex_node.retry import backoff_delays
 from aks_flex_rp.store import migrations, sql
-from aks_flex_rp.store.base import SqlStore
+from aks_flex_rp.store.base import Store
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
@@ -142,7 +142,7 @@ class NotSent(Exception):  # noqa: N818 - internal
     """Raised when no connection was available, so nothing was sent."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     def __init__(
         self, address: PostgresAddress, records: RecordAuthenticator, *, connections: int = 10, timeout: float = 10.0
     ) -> None:

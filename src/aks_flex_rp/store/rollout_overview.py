@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import rollouts
 from aks_flex_rp.store.authenticated_rows import authentic_records
 from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, ROLLOUT_COLUMNS
-from aks_flex_rp.store.rollouts import SqlRollouts
+from aks_flex_rp.store.rollouts import Rollouts
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
@@ -43,47 +42,26 @@ class ActiveNodes:
     since: float  # when the last of them changed its state
 
 
-class RolloutOverviewProtocol(Protocol):
-    async def rollout_node(self, rollout: StoredRollout, node: str) -> StoredRolloutNode | None: ...
+class RolloutOverview(Rollouts):
+    async def rollout_node(self, rollout: StoredRollout, node: str) -> StoredRolloutNode | None:
+        keys = (rollout.cluster, rollout.pool, rollout.number, node)
+        return await self._first(self._verified_rollout_node, rollouts.SELECT_NODE, *keys)
 
     async def failed_nodes(self, rollout: StoredRollout, limit: int) -> tuple[StoredRolloutNode, ...]:
         """Returns nodes that failed, also those that were brought back since."""
-        ...
-
-    async def active_rollouts(self) -> tuple[StoredRollout, ...]:
-        """Returns the active roll-outs of all pools."""
-        ...
-
-    async def newest_phases(self) -> dict[str, int]:
-        """Returns the number of pools by the phase of their newest roll-out."""
-        ...
-
-    async def active_nodes(self) -> tuple[ActiveNodes, ...]:
-        """Counts the nodes of all active roll-outs by state."""
-        ...
-
-    async def all_pool_versions(self) -> tuple[PoolVersions, ...]:
-        """Returns the versions of all pools that have had a roll-out."""
-        ...
-
-
-class SqlRolloutOverview(SqlRollouts, ABC):
-    async def rollout_node(self, rollout: StoredRollout, node: str) -> StoredRolloutNode | None:
-        keys = (rollout.cluster, rollout.pool, rollout.number, node)
-        found = await self._read(rollouts.SELECT_NODE, *keys)
-        return await self._verified_rollout_node(found[0]) if found else None
-
-    async def failed_nodes(self, rollout: StoredRollout, limit: int) -> tuple[StoredRolloutNode, ...]:
         found = await self._read(SELECT_FAILED, rollout.cluster, rollout.pool, rollout.number, limit)
         return await authentic_records(self._verified_rollout_node, found)
 
     async def active_rollouts(self) -> tuple[StoredRollout, ...]:
+        """Returns the active roll-outs of all pools."""
         return await authentic_records(self._verified_rollout, await self._read(SELECT_EVERY_ACTIVE))
 
     async def newest_phases(self) -> dict[str, int]:
+        """Returns the number of pools by the phase of their newest roll-out."""
         return {str(phase): int(pools) for phase, pools in await self._read(COUNT_NEWEST)}
 
     async def active_nodes(self) -> tuple[ActiveNodes, ...]:
+        """Counts the nodes of all active roll-outs by state."""
         found = await self._read(COUNT_ACTIVE_NODES)
         return tuple(
             ActiveNodes(str(cluster), str(pool), str(state), int(nodes), float(since))
@@ -91,6 +69,7 @@ class SqlRolloutOverview(SqlRollouts, ABC):
         )
 
     async def all_pool_versions(self) -> tuple[PoolVersions, ...]:
+        """Returns the versions of all pools that have had a roll-out."""
         versions: list[PoolVersions] = []
         after = ("", "")
         while found := await self._read(rollouts.SELECT_ALL_VERSIONS, *after, VERSIONS_PER_READ):

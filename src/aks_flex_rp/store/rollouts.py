@@ -7,13 +7,12 @@ leaves a signal in the same transaction, so that the replica with the lease read
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import outbox, rollout_rows, rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, verified_records
+from aks_flex_rp.store import outbox, rollout_rows, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded, verified_records
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.record_authenticator import pool_identity
 from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
@@ -147,7 +146,7 @@ def _put_nodes(first: int, count: int) -> str:
     )
 
 
-class RolloutsProtocol(Protocol):
+class Rollouts(AuthenticatedRows):
     async def create_rollout(
         self,
         rollout: StoredRollout,
@@ -156,90 +155,11 @@ class RolloutsProtocol(Protocol):
         messages: Sequence[OutboxMessage] = (),
     ) -> StoredRollout:
         """Creates a roll-out with its nodes. Raises Conflict if it exists, or if the pool has an active one."""
-        ...
-
-    async def put_rollout(
-        self,
-        rollout: StoredRollout,
-        nodes: Sequence[StoredRolloutNode] = (),
-        events: Sequence[AuditEvent] = (),
-        messages: Sequence[OutboxMessage] = (),
-    ) -> StoredRollout:
-        """Replaces a roll-out and writes its changed nodes. Raises Conflict if it was changed since it was read."""
-        ...
-
-    async def delete_rollout(self, rollout: StoredRollout, events: Sequence[AuditEvent] = ()) -> None:
-        """Deletes an ended roll-out. Raises Conflict if it was changed, or is active."""
-        ...
-
-    async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None: ...
-
-    async def active_rollout(self, cluster: str, pool: str) -> StoredRollout | None: ...
-
-    async def rollouts(
-        self, cluster: str, pool: str, before: int = 2**62, limit: int = 100
-    ) -> tuple[StoredRollout, ...]:
-        """Returns roll-outs of a pool with lower numbers than `before`, the newest first."""
-        ...
-
-    async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
-        """Returns the versions of all roll-outs in which something can still happen, by cluster, pool and key."""
-        ...
-
-    async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
-        """Returns the last heartbeats of the nodes of a pool."""
-        ...
-
-    async def heartbeat(self, cluster: str, node: str) -> Heartbeat: ...
-
-    async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]:
-        """Returns all nodes of a roll-out. Raises RecordRefused if one of them is not authentic."""
-        ...
-
-    async def rollout_node_page(
-        self, rollout: StoredRollout, after: str = "", limit: int = 100, *, state: str = "", wave: int = -1
-    ) -> tuple[StoredRolloutNode, ...]: ...
-
-    async def count_states(self, rollout: StoredRollout) -> tuple[StateCount, ...]: ...
-
-    async def forget_rollouts(self, cluster: str, pool: str, before: int) -> None:
-        """Deletes the oldest ended roll-outs above the limit, and nodes of roll-outs that were not created."""
-        ...
-
-    async def rollout_signals(self, limit: int) -> tuple[RolloutSignal, ...]: ...
-
-    async def signals_handled(self, signals: Sequence[RolloutSignal]) -> None: ...
-
-    async def pool_versions(self, pool: Pool) -> PoolVersions:
-        """Returns the versions of a pool; of version 0 if none are stored."""
-        ...
-
-    async def put_pool_versions(
-        self, versions: PoolVersions, events: Sequence[AuditEvent] = (), decided: StoredRollout | None = None
-    ) -> PoolVersions:
-        """Raises Conflict if they were changed since they were read, or the roll-out that `decided` it was."""
-        ...
-
-    async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
-        """Takes or renews a lease. Returns False if another holder has it."""
-        ...
-
-    async def end_lease(self, name: str, holder: str) -> None: ...
-
-
-class SqlRollouts(AuthenticatedRows, ABC):
-    async def create_rollout(
-        self,
-        rollout: StoredRollout,
-        nodes: Sequence[StoredRolloutNode],
-        events: Sequence[AuditEvent] = (),
-        messages: Sequence[OutboxMessage] = (),
-    ) -> StoredRollout:
         identity = (*pool_identity(rollout.cluster, rollout.pool), "rollouts", rollout.key)
         written = replace(rollout, version=self._records.new_revision(*identity))
         if nodes:  # without their roll-out, they mean nothing
             await self._write_many(PUT_NODE, [self._node_values(each) for each in nodes])
-        follows = (*_recorded(events), *outbox.enqueue(messages))
+        follows = (*recorded(events), *outbox.enqueue(messages))
         if not await self._write(*sql.compose_write(CREATE, self._rollout_values(written), *follows)):
             raise Conflict(f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one.")
         return written
@@ -251,8 +171,9 @@ class SqlRollouts(AuthenticatedRows, ABC):
         events: Sequence[AuditEvent] = (),
         messages: Sequence[OutboxMessage] = (),
     ) -> StoredRollout:
+        """Replaces a roll-out and writes its changed nodes. Raises Conflict if it was changed since it was read."""
         written = replace(rollout, version=rollout.version + 1)
-        follows = [*_recorded(events), *outbox.enqueue(messages)]
+        follows = [*recorded(events), *outbox.enqueue(messages)]
         if nodes:
             values = tuple(value for each in nodes for value in self._node_values(each))
             follows.append(FollowStatement(partial(_put_nodes, count=len(nodes)), values))
@@ -262,31 +183,33 @@ class SqlRollouts(AuthenticatedRows, ABC):
         return written
 
     async def delete_rollout(self, rollout: StoredRollout, events: Sequence[AuditEvent] = ()) -> None:
+        """Deletes an ended roll-out. Raises Conflict if it was changed, or is active."""
         decisive = (rollout.cluster, rollout.pool, rollout.number, rollout.version)
-        follows = (DELETE_NODES, DELETE_SIGNALS, *_recorded(events))
+        follows = (DELETE_NODES, DELETE_SIGNALS, *recorded(events))
         if not await self._write(*sql.compose_write(DELETE, decisive, *follows)):
             raise Conflict(f"The roll-out {rollout.key} was changed since it was read, or is active.")
 
     async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None:
-        found = await self._read(SELECT, cluster, pool, key)
-        return await self._verified_rollout(found[0]) if found else None
+        return await self._first(self._verified_rollout, SELECT, cluster, pool, key)
 
     async def active_rollout(self, cluster: str, pool: str) -> StoredRollout | None:
-        found = await self._read(SELECT_ACTIVE, cluster, pool)
-        return await self._verified_rollout(found[0]) if found else None
+        return await self._first(self._verified_rollout, SELECT_ACTIVE, cluster, pool)
 
     async def rollouts(
         self, cluster: str, pool: str, before: int = 2**62, limit: int = 100
     ) -> tuple[StoredRollout, ...]:
+        """Returns roll-outs of a pool with lower numbers than `before`, the newest first."""
         found = await self._read(SELECT_OF_POOL, cluster, pool, before, limit)
         return await authentic_records(self._verified_rollout, found)
 
     async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
+        """Returns the versions of all roll-outs in which something can still happen, by cluster, pool and key."""
         found = await self._read(SELECT_VERSIONS_OF_OPEN)
         # SQLite also stores text as a version. Such a record is refused when it is read.
         return {(str(row[0]), str(row[1]), str(row[2])): row[3] if isinstance(row[3], int) else -1 for row in found}
 
     async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
+        """Returns the last heartbeats of the nodes of a pool."""
         found = await self._read(HEARTBEATS, await self._cluster_number(cluster), pool)
         return {str(key): Heartbeat(float(seen), bool(silent)) for key, seen, silent in found}
 
@@ -295,6 +218,7 @@ class SqlRollouts(AuthenticatedRows, ABC):
         return Heartbeat(float(found[0][1]), bool(found[0][2])) if found else Heartbeat()
 
     async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]:
+        """Returns all nodes of a roll-out. Raises RecordRefused if one of them is not authentic."""
         keys, after = (rollout.cluster, rollout.pool, rollout.number), ""
         nodes: list[StoredRolloutNode] = []
         while found := await self._read(SELECT_NODES, *keys, after, NODES_PER_READ):
@@ -320,6 +244,7 @@ class SqlRollouts(AuthenticatedRows, ABC):
         )
 
     async def forget_rollouts(self, cluster: str, pool: str, before: int) -> None:
+        """Deletes the oldest ended roll-outs above the limit, and nodes of roll-outs that were not created."""
         for row in await self._read(SELECT_ENDED, cluster, pool):
             decisive = (cluster, pool, row[3], row[9])
             await self._write(*sql.compose_write(DELETE, decisive, DELETE_NODES, DELETE_SIGNALS))
@@ -333,6 +258,7 @@ class SqlRollouts(AuthenticatedRows, ABC):
             await self._write_many(DELETE_SIGNAL, [(each.sequence,) for each in signals], repeatable=True)
 
     async def pool_versions(self, pool: Pool) -> PoolVersions:
+        """Returns the versions of a pool; of version 0 if none are stored."""
         found = await self._read(SELECT_VERSIONS, pool.cluster, pool.key)
         versions = await self._verified_versions(found[0]) if found else None
         if versions is None or versions.created != pool.created:  # of an earlier pool with this name
@@ -342,6 +268,7 @@ class SqlRollouts(AuthenticatedRows, ABC):
     async def put_pool_versions(
         self, versions: PoolVersions, events: Sequence[AuditEvent] = (), decided: StoredRollout | None = None
     ) -> PoolVersions:
+        """Raises Conflict if they were changed since they were read, or the roll-out that `decided` it was."""
         identity = (*pool_identity(versions.cluster, versions.pool), "versions")
         version = versions.version + 1 if versions.version else self._records.new_revision(*identity)
         written = replace(versions, version=version)
@@ -350,12 +277,13 @@ class SqlRollouts(AuthenticatedRows, ABC):
         values: Values = (*columns, code, versions.version)
         if decided:
             values = (*values, decided.number, decided.version)
-        write = sql.compose_write(PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS, values, *_recorded(events))
+        write = sql.compose_write(PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS, values, *recorded(events))
         if not await self._write(*write):
             raise Conflict(f"The versions of the pool {versions.pool} were changed since they were read.")
         return written
 
     async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
+        """Takes or renews a lease. Returns False if another holder has it."""
         return bool(await self._write(TAKE_LEASE, (name, holder, now, now + seconds)))
 
     async def end_lease(self, name: str, holder: str) -> None:
@@ -370,17 +298,10 @@ class SqlRollouts(AuthenticatedRows, ABC):
         return (*columns, self._records.sign(rollout_rows.signed_node(columns)))
 
     async def _verified_rollout(self, row: Row) -> StoredRollout | None:
-        passed = await self._verified(row, rollout_rows.rollout_row, SELECT)
-        return await self._parsed(passed, rollout_rows.rollout_of, rollout_rows.rollout_row) if passed else None
+        return await self._parsed(row, rollout_rows.rollout_row, SELECT, rollout_rows.rollout_of)
 
     async def _verified_versions(self, row: Row) -> PoolVersions | None:
-        passed = await self._verified(row, rollout_rows.versions_row, SELECT_VERSIONS)
-        return await self._parsed(passed, rollout_rows.versions_of, rollout_rows.versions_row) if passed else None
+        return await self._parsed(row, rollout_rows.versions_row, SELECT_VERSIONS, rollout_rows.versions_of)
 
     async def _verified_rollout_node(self, row: Row) -> StoredRolloutNode | None:
-        passed = await self._verified(row, rollout_rows.node_row, SELECT_NODE)
-        return await self._parsed(passed, rollout_rows.node_of, rollout_rows.node_row) if passed else None
-
-
-def _recorded(events: Sequence[AuditEvent]) -> list[FollowStatement]:
-    return [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        return await self._parsed(row, rollout_rows.node_row, SELECT_NODE, rollout_rows.node_of)

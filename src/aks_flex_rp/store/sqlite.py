@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
-from aks_flex_rp.store.base import SqlStore
+from aks_flex_rp.store.base import Store
 from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
@@ -28,7 +28,7 @@ READERS = 2
 NAMES = [str(number) for number in range(1, 32_767)]  # as many as a statement may have
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     def __init__(self, path: Path | str, records: RecordAuthenticator, *, timeout: float = 10.0) -> None:
         """Opens the store. `timeout` is the time in seconds that a request waits for another process's lock."""
         super().__init__(records)

@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from aks_flex_rp.store.base import SqlStore
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
@@ -190,7 +189,7 @@ def _give_up(api: Api, name: str, etag: str) -> None:
 
 def delete_row(service: Running, name: str) -> None:
     """Deletes the row of a node in the database, as the service never does."""
-    store = cast("SqlStore", service.service.store)
+    store = service.service.store
     service.call(store._write_many("DELETE FROM nodes WHERE key = $1", [(name,)]))
 
 
@@ -217,7 +216,7 @@ def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node:
 def test_node_with_invalid_deletion_mark_is_not_told_to_leave(service: Running, node: Api, name: str) -> None:
     """Attack: a database administrator hides living nodes from SQL, so that they remove themselves."""
     assert node.get(name).status == 200
-    store = cast("SqlStore", service.service.store)
+    store = service.service.store
     service.call(store._write_many("UPDATE nodes SET gone = 2 WHERE key = $1", [(name,)]))
 
     async def resynchronize() -> None:

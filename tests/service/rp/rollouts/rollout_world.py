@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, Node
-    from aks_flex_rp.store.protocol import Store
 
     Run = Callable[[Callable[["Fleet"], Awaitable[None]]], None]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.servers import PostgresServer
 
 KINDS = ("sqlite", "postgres")

@@ -9,8 +9,8 @@ from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent
-    from aks_flex_rp.store.protocol import Store
 
 
 def plain(events: tuple[AuditEvent, ...]) -> list[AuditEvent]:

@@ -10,7 +10,7 @@ from aks_flex_rp.store.changes import ChangeSubscription, NodeDeleted, NodeWritt
 from tests.service.rp.store.builders import comes, next_of, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 

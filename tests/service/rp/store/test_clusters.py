@@ -9,7 +9,7 @@ from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import cluster, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 
 async def test_stored_cluster_is_read_back_unchanged(store: Store) -> None:

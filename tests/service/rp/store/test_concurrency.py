@@ -10,7 +10,7 @@ from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 WRITERS = 100

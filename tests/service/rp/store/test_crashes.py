@@ -11,7 +11,7 @@ from tests.service.rp.store.builders import node
 from tests.service.rp.store.writer_process import WRITERS
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place
 
 ACKNOWLEDGED = 300  # in each round, before the kill

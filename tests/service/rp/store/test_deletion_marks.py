@@ -20,7 +20,7 @@ from aks_flex_rp.store.sqlite import connect
 from tests.service.rp.store.builders import node, record_authenticator, write
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place, SqlitePlace
 
 NULL_ALLOWED = {

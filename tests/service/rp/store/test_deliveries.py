@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.service.rp.store.builders import delivery
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 
 async def test_delivery_is_fetched_until_it_expires_and_fetches_are_counted(store: Store) -> None:

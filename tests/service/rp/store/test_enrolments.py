@@ -13,7 +13,7 @@ from tests.service.rp.store.builders import event, node
 from tests.service.rp.store.test_pools import pool, put
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 SYSTEM = "8f1c0b2e-1111-4222-8333-444455556666"
 

@@ -12,8 +12,8 @@ from aks_flex_rp.store.model import UserSession
 from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
 
 NOW = 5000.0
 

@@ -9,7 +9,7 @@ from tests.service.rp.store.builders import write
 from tests.service.rp.store.test_fleet import NOW, asked, member, told
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place
 
 

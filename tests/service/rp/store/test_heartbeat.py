@@ -7,9 +7,9 @@ from aks_flex_rp.store.outbox import OutboxMessage
 from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.heartbeat import HeartbeatChange
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
 SINCE = 1000.0

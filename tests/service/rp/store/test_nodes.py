@@ -11,7 +11,7 @@ from aks_flex_rp.store.model import Conflict, Delivery
 from tests.service.rp.store.builders import delivery, event, next_of, no_more, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 
 async def test_stored_node_is_read_back_unchanged(store: Store) -> None:

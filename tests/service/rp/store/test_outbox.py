@@ -11,7 +11,7 @@ from aks_flex_rp.store.outbox import OutboxMessage
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place
 
 NOW = 1000.0

@@ -18,7 +18,7 @@ from aks_flex_rp.store.pools import MAX_REVISIONS
 from tests.service.rp.store.builders import KEY, cluster, event, node, raw, record_authenticator, write
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
     from tests.service.rp.store.conftest import Place
 
 TEMPLATE = {"nodeConfig": {"labels": {"site": "oslo"}}}

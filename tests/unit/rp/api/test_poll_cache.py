@@ -16,8 +16,8 @@ from aks_flex_rp.store.model import LastKnownNode, Node, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
-    from aks_flex_rp.store.protocol import Store
 
 PLACE = ("cluster", "edge-1")
 FIRST, SECOND = '"1"', '"2"'

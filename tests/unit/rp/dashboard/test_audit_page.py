@@ -21,7 +21,7 @@ from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 NODE = PLANT.node("press-1")

@@ -10,7 +10,7 @@ from aks_flex_rp.dashboard.fleet_page import FleetCounter
 from aks_flex_rp.store.fleet import FleetCount, FleetQuery, FleetState
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.protocol import Store
+    from aks_flex_rp.store.base import Store
 
 LIST = FleetQuery((1,))
 

@@ -22,8 +22,8 @@ from aks_flex_rp.dashboard.sessions import (
 from aks_flex_rp.settings import DashboardSettings
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, UserSession
-    from aks_flex_rp.store.protocol import Store
 
 ID = "12345678-1234-1234-1234-123456789abc"
 ENTRA = {"tenantId": ID, "clientId": ID, "clientSecretFile": "secret"}
