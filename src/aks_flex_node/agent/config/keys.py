@@ -151,11 +151,8 @@ def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
 def nearest_above(path: str) -> ConfigKey | None:
     """Returns the setting that contains this path, which can be inside a list or a map."""
     known = by_path()
-    return next((known[path[:end]] for end in _ends(path) if path[:end] in known), None)
-
-
-def _ends(path: str) -> list[int]:
-    return [len(path), *(at for at in range(len(path) - 1, 0, -1) if path[at] in ".[")]
+    ends = [len(path), *(at for at in range(len(path) - 1, 0, -1) if path[at] in ".[")]
+    return next((known[path[:end]] for end in ends if path[:end] in known), None)
 
 
 def _section(

@@ -74,15 +74,15 @@ class LoadedConfig:
         omitted = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
         if without_token:
             omitted |= {path for path in self.settings if path.startswith("azure.bootstrapToken")}
-        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | omitted}
+        given = {
+            path: value.reveal() if isinstance(value, Secret) else value
+            for path, value in self.settings.items()
+            if path not in both | omitted
+        }
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
 
     def _is_in_file(self, path: str) -> bool:
         return any(self.origins.get(path, "").startswith(f"{file}:") for file in self.files)
-
-
-def _revealed(value: object) -> object:
-    return value.reveal() if isinstance(value, Secret) else value
 
 
 def load(
@@ -104,15 +104,11 @@ def load(
         if not base and not any(source.settings or source.entries or source.problems for source in others):
             raise files.config_missing_error(directory / "config.yaml")
         return _complete([*base, *others], "the environment and flags", ())
-    documents = [_read_document(file) for file in chosen]
+    documents = [_parse_document(*files.read_config(file), file) for file in chosen]
     if base:  # read from the pool, so newer than a file of bootstrap data
         documents = [without_pool_settings(each) if each.is_bootstrap_data else each for each in documents]
     names = ", ".join(str(file) for file in chosen)
     return _complete([*merge_documents([*base, *documents]), *others], names, tuple(chosen))
-
-
-def _read_document(file: Path) -> SettingsSource:
-    return _parse_document(*files.read_config(file), file)
 
 
 def _parse_document(text: str, mode: int, file: Path) -> SettingsSource:

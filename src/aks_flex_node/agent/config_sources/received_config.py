@@ -9,6 +9,7 @@ from aks_flex_node.agent.config.resolved import has_azure_identity
 from aks_flex_node.agent.identity.azure_sign_in import require_identity
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.stored_config import stored_text
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
@@ -18,7 +19,7 @@ def check_received(host: Host, text: str, origin: str) -> None:
     """Raises ConfigError if the configuration is invalid, has settings that only this machine may set, or lacks what
     the node needs to poll the provider: a complete Azure identity, or a key that the provider has bound.
     """
-    refuse_local_settings(text, origin, (host.read(CURRENT_CONFIG) or b"").decode(errors="replace"))
+    refuse_local_settings(text, origin, stored_text(host, CURRENT_CONFIG))
     config, key = load_text(text, origin, {}, {}).config, NodeKeyStore(host).read()
     is_key_bound = key is not None and key.is_bound
     if has_azure_identity(config) or (config.continuous_monitoring and not is_key_bound):

@@ -23,7 +23,7 @@ from aks_flex_node.agent.provider.node_assertions import NodeAssertions
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
-from aks_flex_node.agent.stored_config import parse_config
+from aks_flex_node.agent.stored_config import parse_config, stored_text
 from aks_flex_node.errors import ClusterError, ConfigError
 from aks_flex_node.host.real import RealHost
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.host import Host
 
 PATCH_VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
@@ -64,7 +63,7 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
         client = ProviderClient(endpoint, config, _tokens_of(program), assertions, machine=machine)
         return ProviderSource(client, config, node, rotation=_rotation_of(program))
     if kind == "aksPool" and pool:
-        tokens = _node_tokens(engine)
+        tokens = _tokens_of(running_program() or engine.machine.program)
         name, client = machine_name(config, node), arm_client(config, tokens)
         return PoolSource(
             config,
@@ -72,7 +71,7 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
             name,
             tokens,
             client,
-            lambda: _current_document(engine.host),
+            lambda: parse_config(stored_text(engine.host, CURRENT_CONFIG)),
             issue_pool_token,
             lambda: read_server_version(config),
             this_host(engine.host),
@@ -124,14 +123,6 @@ def read_server_version(config: NodeConfig) -> str:
         finally:
             api.close()
     return ""
-
-
-def _current_document(host: Host) -> Mapping[str, Any]:
-    return parse_config((host.read(CURRENT_CONFIG) or b"").decode(errors="replace"))
-
-
-def _node_tokens(engine: Engine) -> ProviderTokens:
-    return _tokens_of(running_program() or engine.machine.program)
 
 
 @functools.cache

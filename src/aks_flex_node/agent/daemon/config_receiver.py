@@ -188,7 +188,7 @@ class ConfigReceiver:
         return stored_config.parse_config(self._text(CURRENT_CONFIG))
 
     def _text(self, path: str) -> str:
-        return (self.host.read(path) or b"").decode(errors="replace")
+        return stored_config.stored_text(self.host, path)
 
 
 def _as_failure(result: PollResult) -> PollResult:

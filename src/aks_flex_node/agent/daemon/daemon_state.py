@@ -58,7 +58,8 @@ def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
     try:
         document = json.loads(host.read(path) or b"{}")
         drift = tuple(str(each) for each in document.pop("drift", ()))
-        provider_state, conflicts = document.pop("provider_state", ""), document.pop("conflicts", {})
+        provider_state, conflicts = str(document.pop("provider_state", "")), document.pop("conflicts", {})
+        states = {state.value: state for state in ProviderState}
         known: dict[str, Any] = {
             name: document[name]
             for name, default in asdict(DaemonState()).items()
@@ -66,16 +67,12 @@ def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
         }
         return DaemonState(
             **known,
-            provider_state=_provider_state(provider_state),
+            provider_state=states.get(provider_state, ProviderState.STARTING),
             drift=drift,
             conflicts=parse_conflicts(conflicts),
         )
     except (ValueError, TypeError, AttributeError):
         return DaemonState()
-
-
-def _provider_state(stored: object) -> ProviderState:
-    return next((one for one in ProviderState if one.value == stored), ProviderState.STARTING)
 
 
 def write(host: Host, path: str, state: DaemonState) -> None:

@@ -136,7 +136,9 @@ class Conflicts:
 
     def with_repairs(self, subjects: Iterable[str], now: float) -> Conflicts:
         """Returns the conflicts after a repair of the subjects."""
-        repaired = {name: _recent_times(times, now) for name, times in self.repaired.items()}
+        repaired = {
+            name: tuple(one for one in times if _is_recent(one, now)) for name, times in self.repaired.items()
+        }
         given_up = {name: since for name, since in self.given_up.items() if _is_recent(since, now)}
         for name in subjects:
             repaired[name] = (*repaired.get(name, ()), now)
@@ -174,7 +176,3 @@ def parse_conflicts(document: object) -> Conflicts:
 def _is_recent(timestamp: float, now: float) -> bool:
     """Returns whether the time is within the last hour. Future times, from a clock set back since, are ignored."""
     return 0 <= now - timestamp < CONFLICT_SECONDS
-
-
-def _recent_times(times: tuple[float, ...], now: float) -> tuple[float, ...]:
-    return tuple(one for one in times if _is_recent(one, now))

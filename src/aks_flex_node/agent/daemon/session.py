@@ -115,7 +115,6 @@ class Session:
     def start(self) -> None:
         if self.connection:
             self.connection.start()
-        if self.connection:
             self._watch = self.node.watch_node(lambda seen: self.on_event(NodeChanged(not seen.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
@@ -228,10 +227,6 @@ class Session:
     def _newest_version(self) -> str:
         return self.connection.receiver.newest_version if self.connection else ""
 
-    @property
-    def _poll_interval(self) -> float:
-        return schedule.interval if (schedule := self.node.source.schedule) else 0.0
-
     def _record_leaving(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
 
@@ -243,9 +238,9 @@ class Session:
             self.deleted = self.replaced = False
         if self._leaving is None:
             return
-        waited = now - self._leaving[1]
+        waited, schedule = now - self._leaving[1], self.node.source.schedule
         decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
-        if waited >= (self._poll_interval if decided else CONFLICT_SECONDS):
+        if waited >= ((schedule.interval if schedule else 0.0) if decided else CONFLICT_SECONDS):
             self.deleted = result.state is ProviderState.DELETED
             self.replaced = not self.deleted and (decided or self.node.is_another_machine())
 
@@ -287,14 +282,10 @@ def open_session(
     is_standalone = state.provider_state is ProviderState.STANDALONE
     if is_standalone is not (connection is None):  # the node became standalone, or became managed
         state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
-    state = replace(state, last_applied=max(state.last_applied, _joined_at(node)))
+    joined = node_state.read(node.host, state_file(node.config.paths.data_dir))
+    state = replace(state, last_applied=max(state.last_applied, joined.applied))
     monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
     return Session(node, monitor, connection, store, state, on_event, digest_config(node))
-
-
-def _joined_at(node: ManagedNode) -> str:
-    """Returns when the last join applied the configuration."""
-    return node_state.read(node.host, state_file(node.config.paths.data_dir)).applied
 
 
 def digest_config(node: ManagedNode) -> bytes:
