@@ -71,7 +71,7 @@ class Policy:
             yield from (f"{path} ({CLUSTER_CHANGES})" for path in cluster_changes(config, current))
         if self.artifact_hosts is not None:
             allowed = set(self._hosts())
-            known = set(image_sources(current)) if current else set()  # an earlier release did not check them
+            known = set(image_sources(current)) if current else set()  # they are no change
             sources = [*artifact_urls(config), *(each for each in image_sources(config) if each not in known)]
             yield from (f"{path} (artifactHosts)" for path, url in sources if host_of(url) not in allowed)
 

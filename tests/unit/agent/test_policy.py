@@ -102,7 +102,7 @@ def test_image_from_another_registry_is_refused(order: dict[str, object]) -> Non
 
 
 def test_image_sources_in_effect_are_not_refused() -> None:
-    """The policy did not cover them in an earlier release."""
+    """The policy may be written after the join."""
     mirrors: dict[str, object] = {"registryMirrors": {"mcr.microsoft.com": ["https://mirror.example"]}}
     scene = Scene(mirrors).wants({**mirrors, "node.maxPods": 60})
     write(scene.host, "artifactHosts: []\n")

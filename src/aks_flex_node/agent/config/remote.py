@@ -201,7 +201,7 @@ def report_join_failure(
 ) -> bool:
     """Tells the service behind a configuration URL why this machine could not join; returns whether it accepted that.
 
-    A URL of Azure Blob Storage, a used URL and an earlier version of the service do not accept it. An enrolment needs
+    A URL of Azure Blob Storage and a used URL do not accept it. An enrolment needs
     the proof of the node key, because many machines have its URL.
     """
     from urllib3 import Timeout

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# All that `aks-flex-node follow` imports until its controller runs.
+# All that `aks-flex-node daemon` imports until its controller runs.
 PROGRAM = """
 import json, sys
 from aks_flex_node.agent.cli import internal_commands
