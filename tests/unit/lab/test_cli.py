@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -11,10 +12,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from aks_flex_lab.cli import app, console
+from aks_flex_lab.cli.lab_commands import provide_versions
 from aks_flex_lab.errors import UsageError
-from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.lab import Lab
+from aks_flex_lab.layout import LabLayout, lab_layout
+from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     import click
 
 runner = CliRunner()
@@ -95,3 +102,27 @@ def test_principal_needs_exactly_one_credential(words: list[str]) -> None:
 
     assert said.exit_code == 2
     assert "principal-credential-invalid" in said.output
+
+
+@dataclass(frozen=True)
+class RecordingLab(Lab):
+    provided: list[str] = field(default_factory=list)
+
+    def provide(self, tools: Iterable[str], progress: ProgressReporter = NO_PROGRESS) -> Path:  # noqa: ARG002
+        self.provided.extend(tools)
+        return self.layout.cache
+
+
+@pytest.mark.parametrize(
+    ("line", "tools"),
+    [
+        ("node create --name a --kubernetes-version v1.35.4", ["kubernetes@1.35.4"]),
+        ("pool update --runc-version=1.4.0 --cni-version 1.7.1", ["runc@1.4.0", "cni-plugins@1.7.1"]),
+        ("pool update --containerd-version 2.99.99", []),  # the mirror may have it: a test has published it
+        ("node list", []),
+    ],
+)
+def test_versions_that_a_command_names_are_installed(tmp_path: Path, line: str, tools: list[str]) -> None:
+    lab = RecordingLab(LabLayout("test", tmp_path / "labs", tmp_path / "cache"))
+    provide_versions(lab, line.split())
+    assert lab.provided == tools
