@@ -142,7 +142,7 @@ def test_failed_upgrade_is_rolled_back_and_reports_the_cause() -> None:
     assert scene.restarted == ["kubelet.service", "kubelet.service"]
     assert not scene.cluster.cordoned
     assert (scene.current, scene.waits, scene.under_way) == ("1", True, False)
-    assert (scene.failed["configVersion"], scene.failed["reason"]) == ("2", "node-not-ready")
+    assert (scene.failed["version"], scene.failed["reason"]) == ("2", "node-not-ready")
 
 
 def test_failed_version_is_not_retried_until_the_config_changes() -> None:
@@ -173,7 +173,7 @@ def test_failed_rollback_keeps_the_node_cordoned_until_it_succeeds() -> None:
     assert (scene.cluster.cordoned, scene.under_way) == (True, True)
     scene.cluster.broken = frozenset(["1.34.4"])
     assert scene.run().result == JobStatus.ROLLED_BACK
-    assert (scene.cluster.cordoned, scene.under_way, scene.failed["configVersion"]) == (False, False, "2")
+    assert (scene.cluster.cordoned, scene.under_way, scene.failed["version"]) == (False, False, "2")
 
 
 def test_pods_that_do_not_run_after_an_update_cause_a_rollback() -> None:
