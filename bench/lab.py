@@ -1,4 +1,4 @@
-"""Starts a lab for a benchmark."""
+"""Starts a lab for a benchmark, and adds machines to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.tools.catalog import suite_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 @contextmanager
@@ -26,3 +29,23 @@ def running_lab(name: str) -> Iterator[Lab]:
     finally:
         if not was_up:
             lab.down()
+
+
+def add_machine(
+    lab: Lab, name: str, system: DebianRelease = DebianRelease.BOOKWORM, network: str = "bench"
+) -> EdgeMachine:
+    with lab.exclusive():
+        return lab.inventory.add(name, system, network, TerminalProgress())
+
+
+@contextmanager
+def added_machine(lab: Lab, name: str, system: DebianRelease = DebianRelease.BOOKWORM) -> Iterator[EdgeMachine]:
+    """Yields a new machine; removes it afterwards, with its Node and the web pod on it."""
+    machine = add_machine(lab, name, system)
+    try:
+        yield machine
+    finally:
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        with lab.exclusive():
+            lab.inventory.remove(machine)

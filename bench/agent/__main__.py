@@ -7,16 +7,16 @@ the highest rate that the provider allows one caller: the memory must not grow, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
-from bench.lab import running_lab
+from bench.figures import print_result
+from bench.lab import add_machine, running_lab
+from bench.options import LAB, SYSTEM, Option, parse
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
@@ -26,19 +26,12 @@ if TYPE_CHECKING:
 UNIT = "aks-flex-node"
 INSIDE = Path(__file__).with_name("inside.py")
 SETTLED = 20.0  # seconds after which the start is complete
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.agent", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="duration of the idle measurement")
-    parser.add_argument("--polls", type=int, default=10_000)
-    parser.add_argument(
-        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
-    )
-    parser.add_argument(
-        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
-    )
-    return parser.parse_args()
+OPTIONS = (
+    Option("--seconds", 120.0, "duration of the idle measurement"),
+    Option("--polls", 10_000),
+    LAB,
+    SYSTEM,
+)
 
 
 def shown(machine: EdgeMachine, name: str) -> str:
@@ -86,10 +79,9 @@ def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("agent", __doc__, *OPTIONS)
     with running_lab(options.lab) as lab:
-        with lab.exclusive():
-            machine = lab.inventory.add("agent-1", DebianRelease(options.os), "bench", TerminalProgress())
+        machine = add_machine(lab, "agent-1", DebianRelease(options.os))
         node = ManagedLabNode.make(lab, machine)
         node.join()
         until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
@@ -97,7 +89,7 @@ def main() -> None:
         print(f"idle: {steady}", flush=True)
         many = measure_polls(machine, options.polls)
         node.delete()
-    print(json.dumps({"bench": "agent", "os": options.os, "in_peace": steady, "hurried": many}))
+    print_result("agent", os=options.os, in_peace=steady, hurried=many)
 
 
 if __name__ == "__main__":

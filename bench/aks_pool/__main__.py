@@ -14,65 +14,39 @@ A ratio is pool divided by provider.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.aks_pool.idle import daemon_memory, requests_a_minute
 from bench.aks_pool.measured_nodes import PoolNode, ProviderNode, join, upgrade
-from bench.lab import running_lab
+from bench.figures import medians, print_result, spreads
+from bench.lab import added_machine, running_lab
+from bench.options import LAB, SYSTEM, Option, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_lab.lab import Lab
-    from aks_flex_lab.machines.machine import EdgeMachine
     from bench.aks_pool.measured_nodes import MeasuredNode
 
 SETTLED = 15.0  # seconds after which a node is idle
+OPTIONS = (
+    Option("--rounds", 4, "number of machines of each kind; an even number is fair"),
+    Option("--seconds", 300.0, "duration of the idle measurement"),
+    LAB,
+    SYSTEM,
+)
 RATIOS = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib", "upgraded_rss_mib")
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bench.aks_pool", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=4, help="number of machines of each kind; an even number is fair"
-    )
-    parser.add_argument("--seconds", type=float, default=300.0, help="duration of the idle measurement")
-    parser.add_argument(
-        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
-    )
-    parser.add_argument(
-        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
-    )
-    return parser.parse_args()
-
-
-def add_machine(lab: Lab, stack: ExitStack, name: str, system: DebianRelease) -> EdgeMachine:
-    """Adds a machine that is removed, with its Node, at the end of the stack."""
-    with lab.exclusive():
-        machine = lab.inventory.add(name, system, "bench", TerminalProgress())
-
-    def remove() -> None:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-
-    stack.callback(remove)
-    return machine
 
 
 def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: float) -> dict[str, dict[str, Any]]:
     """Measures both kinds of nodes; returns the figures of each side."""
     with ExitStack() as stack:
-        machines = {side: add_machine(lab, stack, f"{side}-{number}", system) for side in ("pool", "provider")}
+        machines = {
+            side: stack.enter_context(added_machine(lab, f"{side}-{number}", system)) for side in ("pool", "provider")
+        }
         nodes: dict[str, MeasuredNode] = {}
         for side, machine in machines.items():
             is_pool = side == "pool"
@@ -100,24 +74,14 @@ def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: fl
 def summary(rounds: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     """Returns the medians of both sides, and the median and the range of the ratios of each round."""
     sides = {
-        side: {
-            key: round(statistics.median(one[side][key] for one in rounds), 2)
-            for key, value in rounds[0][side].items()
-            if isinstance(value, (int, float))
-        }
+        side: medians(
+            [{key: value for key, value in one[side].items() if isinstance(value, (int, float))} for one in rounds]
+        )
         for side in ("pool", "provider")
     }
-    ratios = {key: sorted(one["pool"][key] / one["provider"][key] for one in rounds) for key in RATIOS}
-    spread = {
-        key: {
-            "median": round(statistics.median(values), 3),
-            "min": round(values[0], 3),
-            "max": round(values[-1], 3),
-        }
-        for key, values in ratios.items()
-    }
+    ratios = spreads([{key: one["pool"][key] / one["provider"][key] for key in RATIOS} for one in rounds], 3)
     idle = {side: rounds[-1][side]["requests_a_minute"] for side in sides}
-    return {"median": sides, "ratio": spread, "requests_a_minute": idle}
+    return {"median": sides, "ratio": ratios, "requests_a_minute": idle}
 
 
 def shown(figures: dict[str, Any]) -> str:
@@ -127,7 +91,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("aks_pool", __doc__, *OPTIONS)
     rounds: list[dict[str, dict[str, Any]]] = []
     with running_lab(options.lab) as lab:
         for number in range(1, options.rounds + 1):
@@ -135,7 +99,7 @@ def main() -> None:
             rounds.append(measure_round(lab, number, DebianRelease(options.os), idle))
             for side in ("pool", "provider"):
                 print(f"round {number}, {side}:  {shown(rounds[-1][side])}", flush=True)
-    print(json.dumps({"bench": "aks_pool", "rounds": len(rounds), "os": options.os, **summary(rounds)}))
+    print_result("aks_pool", rounds=len(rounds), os=options.os, **summary(rounds))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,8 @@ The last line is one JSON object; `ratio` is the median of the store divided by 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +18,8 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.processes import run, spawn
 from aks_flex_node.agent.artifacts import Artifact, ArtifactFile, ArtifactStore, ArtifactTree, DownloadOptions
+from bench.figures import medians, print_result, print_round
+from bench.options import Option, parse
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
@@ -134,25 +133,23 @@ def measure(method: Callable[[Path, str, Path, bool], None], base_url: str, auth
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.artifacts", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tarball", action="store_true", help="kubernetes as one tarball instead of three programs")
-    options = parser.parse_args()
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    tarball = Option("--tarball", False, "kubernetes as one tarball instead of three programs")
+    options = parse("artifacts", __doc__, Option("--rounds", 5), tarball)
+    rounds: list[dict[str, float]] = []
     # On the file system of the cache, so that the mirror's tree can use hard links.
     with (
         tempfile.TemporaryDirectory(dir=PUBLISHED.parent) as directory,
         mirror(Path(directory)) as (base_url, authority),
     ):
         for number in range(1, options.rounds + 1):
-            for name, method in (("theirs", theirs), ("ours", ours)):
-                seconds[name].append(measure(method, base_url, authority, options.tarball))
-            print(
-                f"round {number}:  ours {seconds['ours'][-1]:.2f} s  theirs {seconds['theirs'][-1]:.2f} s", flush=True
+            methods = {"theirs": theirs, "ours": ours}
+            rounds.append(
+                {name: measure(method, base_url, authority, options.tarball) for name, method in methods.items()}
             )
-    medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
-    ratio = round(medians["ours"] / medians["theirs"], 2)
-    print(json.dumps({"bench": "artifacts", "rounds": options.rounds, "seconds": medians, "ratio": ratio}))
+            print_round(f"round {number}", rounds[-1])
+    seconds = medians(rounds, 3)
+    ratio = round(seconds["ours"] / seconds["theirs"], 2)
+    print_result("artifacts", rounds=options.rounds, seconds=seconds, ratio=ratio)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ or without an extension, and sends no request. `az account show` loads the least
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.figures import medians, print_result
+from bench.options import Option, parse
 from tests.az_extension.harness import running_site
 
 if TYPE_CHECKING:
@@ -29,13 +28,6 @@ COMMANDS = {
     "list": ("aks", "flex-node", "list", *ON),
 }
 BODY = {"properties": {"nodeConfig": {"labels": {"site": "north", "rack": "7"}, "maxPods": 50}}}
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.az_extension", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=15)
-    return parser.parse_args()
 
 
 def fill(site: Site, nodes: int) -> None:
@@ -56,17 +48,16 @@ def taken(az: Az, command: tuple[str, ...]) -> tuple[float, float]:
 def measured(az: Az, rounds: int) -> dict[str, float]:
     for command in COMMANDS.values():  # fills the cache that az keeps for its next start
         az.run(*command)
-    found: dict[str, list[float]] = {}
+    found: list[dict[str, float]] = []
     for _ in range(rounds):
+        found.append({})
         for name, command in COMMANDS.items():
-            wall, cpu = taken(az, command)
-            found.setdefault(name, []).append(wall)
-            found.setdefault(f"{name}_cpu", []).append(cpu)
-    return {name: round(statistics.median(each), 3) for name, each in found.items()}
+            found[-1][name], found[-1][f"{name}_cpu"] = taken(az, command)
+    return medians(found, 3)
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("az_extension", __doc__, Option("--nodes", 1000), Option("--rounds", 15))
     with tempfile.TemporaryDirectory() as directory, running_site(Path(directory)) as site:
         (Path(directory) / "owner").mkdir()
         az = site.signed_in("owner", Path(directory) / "owner")
@@ -74,7 +65,7 @@ def main() -> None:
         listed = len(az.run(*COMMANDS["list"]).out.splitlines())
         found = measured(az, options.rounds)
     found |= {f"added{kind}": round(found[f"list{kind}"] - found[f"start{kind}"], 3) for kind in ("", "_cpu")}
-    print(json.dumps({"bench": "az_extension", "nodes": listed, "rounds": options.rounds, **found}))
+    print_result("az_extension", nodes=listed, rounds=options.rounds, **found)
 
 
 if __name__ == "__main__":

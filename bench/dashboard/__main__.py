@@ -7,33 +7,41 @@ affects all equally. `weight` is the uncompressed size of a first visit: page, s
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import re
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import urllib3
 
-from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.model import Cluster, PoolMembership
+from aks_flex_rp.store.model import PoolMembership
+from bench.figures import print_result
+from bench.options import Option, parse
 from bench.rp_load.connections import percentile
-from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, VERSION, node
-from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, running_service, sqlite
-from tests.service.rp.api.tenants import running_tenant
+from bench.rp_load.fleet import VERSION, fill, node
+from bench.rp_load.service_process import (
+    OPERATOR_LIMITS,
+    RunningService,
+    running_service,
+    sqlite,
+    temporary_tenant,
+)
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.base import Store
-    from aks_flex_rp.store.model import Node
+    import argparse
+    from pathlib import Path
 
-SIZES = (100, 100_000)
+    from aks_flex_rp.store.model import Node
+    from tests.service.rp.api.tenants import Tenant
+
+OPTIONS = (
+    Option("--rounds", 20, "number of requests for every view and size"),
+    Option("--sizes", (100, 100_000)),
+)
 POOLS = 50
 VIEWS = {
     "first": "",
@@ -49,13 +57,6 @@ VIEWS = {
     "pool": "pool=pool7",
     "pool, label": "pool=pool7&search=site%3Dhall-17",
 }
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.dashboard", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="number of requests for every view and size")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    return parser.parse_args()
 
 
 def member(number: int) -> Node:
@@ -74,19 +75,6 @@ def member(number: int) -> Node:
         "appliedConfigVersion": str(VERSION - (number % 30 == 0)),
     }
     return replace(made, properties=properties, status=status)
-
-
-async def fill(store: Store, size: int) -> None:
-    await store.start()
-    try:
-        await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), FACTS.to_document(), b""), None)
-        for first in range(0, size, TOGETHER):
-            some = [member(number) for number in range(first, min(first + TOGETHER, size))]
-            await asyncio.gather(*(store.put_node(each, None) for each in some))
-            heard = time.time()
-            await store.seen([(each.cluster, each.key, heard - number % 90) for number, each in enumerate(some)])
-    finally:
-        await store.stop()
 
 
 @dataclass
@@ -136,17 +124,15 @@ def response_seconds(browser: Browser, view: str) -> float:
     return 1000 * took
 
 
-def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    authority = CertificateAuthority(directory / "pki")
-    authority.ensure()
+def measured(options: argparse.Namespace, directory: Path, tenant: Tenant) -> dict[str, Any]:
     times: dict[tuple[int, str], list[float]] = {(size, view): [] for size in options.sizes for view in VIEWS}
     found: dict[str, Any] = {}
     with ExitStack() as stack:
-        tenant = stack.enter_context(running_tenant(authority))
         browsers = {}
         for size in options.sizes:
             began = time.perf_counter()
-            asyncio.run(fill(sqlite(directory / f"state-{size}"), size))
+            store = sqlite(directory / f"state-{size}")
+            asyncio.run(fill(store, range(size), make=member, heard=lambda number: time.time() - number % 90))
             print(f"{size} nodes written in {time.perf_counter() - began:.0f} s", flush=True)
             browsers[size] = Browser.at(
                 stack.enter_context(running_service(directory / f"state-{size}", tenant, limits=OPERATOR_LIMITS))
@@ -175,10 +161,10 @@ def _print_figures(size: int, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments()
-    with tempfile.TemporaryDirectory() as directory:
-        found = measured(options, Path(directory))
-    print(json.dumps({"bench": "dashboard", "rounds": options.rounds, **found}))
+    options = parse("dashboard", __doc__, *OPTIONS)
+    with temporary_tenant() as (directory, tenant):
+        found = measured(options, directory, tenant)
+    print_result("dashboard", rounds=options.rounds, **found)
 
 
 if __name__ == "__main__":

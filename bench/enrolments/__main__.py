@@ -8,8 +8,6 @@ machine among many with that of one.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network, node_agent
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node.timestamps import format_utc
-from bench.lab import running_lab
+from bench.figures import print_result
+from bench.lab import add_machine, running_lab
+from bench.options import LAB, Option, parse
+from bench.rp_load.connections import percentile
 from tests.providers import VERSION, Provider
 from tests.service.rp.api.client import Connection
 from tests.service.rp.api.enrolling_machine import EnrollingMachine
@@ -32,15 +31,12 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
 
 POOL = "bench"
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.enrolments", description=__doc__)
-    parser.add_argument("--lab", default="bench")
-    parser.add_argument("--agents", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--machines", type=int, default=0, help="real machines, besides a first one")
-    return parser.parse_args()
+OPTIONS = (
+    LAB,
+    Option("--agents", 50),
+    Option("--rounds", 3),
+    Option("--machines", 0, "real machines, besides a first one"),
+)
 
 
 class Pool:
@@ -101,8 +97,7 @@ def real(lab: Lab, pool: Pool, count: int, first: int) -> tuple[float, float]:
     """Returns the seconds from one URL until all machines are Ready, and the CPU time of the host meanwhile."""
     machines = []
     for number in range(first, first + count):
-        with lab.exclusive():
-            machine = lab.inventory.add(f"bench-{number}", DebianRelease.BOOKWORM, "factory", TerminalProgress())
+        machine = add_machine(lab, f"bench-{number}", network="factory")
         until_named(machine, network.PROVIDER_NAME)
         node_agent.install(machine)
         machines.append(machine)
@@ -122,7 +117,7 @@ def real(lab: Lab, pool: Pool, count: int, first: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("enrolments", __doc__, *OPTIONS)
     with running_lab(options.lab) as lab:
         pool = Pool(lab)
         connection = Connection.to(pool.provider.origin, str(lab.provider.authority), Recording(), options.agents)
@@ -132,9 +127,8 @@ def main() -> None:
             taken += found
             print(f"round {number}:  slowest {max(found):.3f} s", flush=True)
         ordered = sorted(taken)
-        result: dict[str, Any] = {"bench": "enrolments", "agents": options.agents, "rounds": options.rounds}
-        result["p50"] = round(ordered[len(ordered) // 2], 3)
-        result["p99"] = round(ordered[int(len(ordered) * 0.99)], 3)
+        result: dict[str, Any] = {"agents": options.agents, "rounds": options.rounds}
+        result |= {f"p{percent}": round(percentile(ordered, percent), 3) for percent in (50, 99)}
         if options.machines:
             one, one_cpu = real(lab, pool, 1, 1)
             many, many_cpu = real(lab, pool, options.machines, 2)
@@ -144,7 +138,7 @@ def main() -> None:
             result["busy"] = {"one": round(one_cpu / one / cores, 2), "all": round(many_cpu / many / cores, 2)}
             result["cpu_ratio"] = round(many_cpu / options.machines / one_cpu, 2)
         pool.ask("DELETE")
-    print(json.dumps(result))
+    print_result("enrolments", **result)
 
 
 if __name__ == "__main__":

@@ -6,35 +6,30 @@ repeated requests for the kubelet's token is measured, with a cached and with a 
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
 from bench.agent.__main__ import measure_idle
-from bench.lab import running_lab
+from bench.figures import print_result
+from bench.lab import added_machine, running_lab
+from bench.options import LAB, Option, parse
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
 if TYPE_CHECKING:
+    import argparse
+
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
 KUBELET = "/var/lib/kubelet"
+OPTIONS = (
+    Option("--seconds", 60.0, "duration of each idle measurement"),
+    Option("--tokens", 20, "number of tokens of each kind"),
+    LAB,
+)
 INSIDE = Path(__file__).with_name("inside.py")
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.identities", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each idle measurement")
-    parser.add_argument("--tokens", type=int, default=20, help="number of tokens of each kind")
-    parser.add_argument(
-        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
-    )
-    return parser.parse_args()
 
 
 def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
@@ -47,34 +42,31 @@ def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
 
 
 def measured(lab: Lab, name: str, options: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
-    with lab.exclusive():
-        machine = lab.inventory.add(f"as-{name}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = ManagedLabNode.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
-    arguments_of_agent: list[str] = []
-    if name == "managed-identity":
-        by_managed_identity(node)
-    elif name == "arc":
-        arguments_of_agent = by_arc(node)
-    try:
-        node.join(*arguments_of_agent)
-        until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
-        found: dict[str, Any] = measure_idle(machine, options.seconds)
-        if auth:
-            found["token_cpu_ms"] = token_cost(machine, options.tokens)
-        print(f"{name}: {found}", flush=True)
-        return found
-    finally:
-        node.delete()
-        with lab.exclusive():
-            lab.inventory.remove(machine)
+    with added_machine(lab, f"as-{name}") as machine:
+        node = ManagedLabNode.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
+        arguments_of_agent: list[str] = []
+        if name == "managed-identity":
+            by_managed_identity(node)
+        elif name == "arc":
+            arguments_of_agent = by_arc(node)
+        try:
+            node.join(*arguments_of_agent)
+            until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
+            found: dict[str, Any] = measure_idle(machine, options.seconds)
+            if auth:
+                found["token_cpu_ms"] = token_cost(machine, options.tokens)
+            print(f"{name}: {found}", flush=True)
+            return found
+        finally:
+            node.delete()
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("identities", __doc__, *OPTIONS)
     methods = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
     with running_lab(options.lab) as lab:
         found = {name: measured(lab, name, options, auth) for name, auth in methods.items()}
-    print(json.dumps({"bench": "identities", **found}))
+    print_result("identities", **found)
 
 
 if __name__ == "__main__":

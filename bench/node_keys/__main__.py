@@ -6,47 +6,50 @@ assertion, which is verified for the first time, is measured by itself, in micro
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import statistics
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.api.node_keys import AUDIENCE_PREFIX
 from aks_flex_rp.auth.node_assertions import KnownNode, SignedAssertion, verify_assertion
 from aks_flex_rp.clusters.holder import HOLDER_FACT
 from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.store.model import Cluster
+from bench.figures import medians, print_result, print_round
+from bench.options import Option, parse
 from bench.rp_load.client import LoadTask
+from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, fill, name_of, node, poll, polls
-from bench.rp_load.service_process import measure, running_service, sqlite
+from bench.rp_load.service_process import measure, running_service, sqlite, temporary_tenant
 from tests.node_key_client import HeldKey
-from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from aks_flex_rp.store.model import Node
     from bench.rp_load.service_process import RunningService
 
+OPTIONS = (
+    Option("--rounds", 5),
+    Option("--seconds", 5.0, "duration of each measurement in a round"),
+    Option("--connections", 64),
+    Option("--nodes", 1000),
+)
 HOLDER = "0" * 32
 AUDIENCE = f"{AUDIENCE_PREFIX}{HOLDER}"
 SAMPLES = 2000  # fresh assertions
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.node_keys", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement in a round")
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--nodes", type=int, default=1000)
-    return parser.parse_args()
-
-
 async def bind(state: Path, keys: list[HeldKey]) -> None:
     """Writes the cluster with an ID of the service, and nodes with keys."""
+
+    def bound(number: int) -> Node:
+        made = node(number)
+        return replace(made, join=made.join.with_keys(NodeKeys(keys[number].thumbprint, time.time())))
+
     store = sqlite(state)
     await store.start()
     try:
@@ -54,17 +57,7 @@ async def bind(state: Path, keys: list[HeldKey]) -> None:
         await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), facts, b""), None)
     finally:
         await store.stop()
-    await fill(sqlite(state), range(len(keys)))
-    store = sqlite(state)
-    await store.start()
-    try:
-        for number, key in enumerate(keys):
-            known = await store.node(CLUSTER.key, node(number).key)
-            if known:
-                bound = known.join.with_keys(NodeKeys(key.thumbprint, time.time()))
-                await store.put_node(replace(known, join=bound), known.etag)
-    finally:
-        await store.stop()
+    await fill(sqlite(state), range(len(keys)), make=bound)
 
 
 def assertions(keys: list[HeldKey]) -> list[str]:
@@ -73,12 +66,8 @@ def assertions(keys: list[HeldKey]) -> list[str]:
 
 def rate(service: RunningService, file: Path, options: argparse.Namespace, directory: Path) -> float:
     """Returns the polls per second of CPU time."""
-    closed, pids = options.connections, (service.process.pid,)
-    found: dict[str, Any] = measure(
-        LoadTask(service.server, str(file), "closed", closed, options.seconds, pids=pids), directory
-    )
-    if set(found["statuses"]) != {"304"}:
-        raise SystemExit(f"{file.name} returned {found['statuses']}.")
+    task = LoadTask(service.server, str(file), "closed", options.connections, options.seconds, pids=service.pids)
+    found = measure(task, directory, expect="304")
     return float(found["requests"] / found["cpu"])
 
 
@@ -105,15 +94,12 @@ def fresh_microseconds() -> list[float]:
 
 
 def main() -> None:
-    options = arguments()
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        authority = CertificateAuthority(directory / "pki")
-        authority.ensure()
+    options = parse("node_keys", __doc__, *OPTIONS)
+    rounds: list[dict[str, float]] = []
+    with temporary_tenant() as (directory, tenant):
         keys = [HeldKey() for _ in range(options.nodes)]
         asyncio.run(bind(directory / "state", keys))
-        rounds = []
-        with running_tenant(authority) as tenant, running_service(directory / "state", tenant) as service:
+        with running_service(directory / "state", tenant) as service:
             files = {"token": directory / "tokens.json", "key": directory / "keys.json"}
             files["token"].write_text(json.dumps(polls(tenant, range(options.nodes))))
             for number in range(1, options.rounds + 1):
@@ -123,15 +109,10 @@ def main() -> None:
                     measure(LoadTask(service.server, str(file), count=options.nodes), directory)
                 found = {kind: rate(service, file, options, directory) for kind, file in files.items()}
                 rounds.append({**found, "ratio": found["key"] / found["token"]})
-                shown = "  ".join(f"{kind} {value:,.2f}" for kind, value in rounds[-1].items())
-                print(f"round {number}:  {shown}", flush=True)
-    fresh = fresh_microseconds()
-    medians = {kind: round(statistics.median(one[kind] for one in rounds), 3) for kind in rounds[0]}
-    microseconds = {
-        "median": round(statistics.median(fresh), 1),
-        "p99": round(sorted(fresh)[int(len(fresh) * 0.99)], 1),
-    }
-    print(json.dumps({"bench": "node_keys", "rounds": len(rounds), "median": medians, "fresh_us": microseconds}))
+                print_round(f"round {number}", rounds[-1])
+    fresh = sorted(fresh_microseconds())
+    microseconds = {"median": round(percentile(fresh, 50), 1), "p99": round(percentile(fresh, 99), 1)}
+    print_result("node_keys", rounds=len(rounds), median=medians(rounds, 3), fresh_us=microseconds)
 
 
 if __name__ == "__main__":

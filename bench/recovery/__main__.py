@@ -10,21 +10,20 @@ starts and waits for, of which the sign-in to Entra ID is the largest.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
-from bench.lab import running_lab
+from bench.figures import print_result
+from bench.lab import added_machine, running_lab
+from bench.options import LAB, Option, parse
 from bench.recovery.absences import ABSENCES, measure
 from bench.recovery.cpu_sampler import CpuSampler, Figure
 from bench.recovery.faults import FAULTS, VERSIONS, FaultInjector
 from tests.managed_node import ManagedLabNode
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator
 
     from aks_flex_lab.lab import Lab
@@ -32,17 +31,14 @@ if TYPE_CHECKING:
     Fault = Callable[[], float]
     Figures = dict[str, list[Figure]]  # by fault
 
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.recovery", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="times that each fault is injected")
-    parser.add_argument("--away", type=float, default=600.0, help="seconds that provider and API server are away")
-    parser.add_argument("--away-nodes", type=int, default=5, help="nodes for which they are away at the same time")
-    parser.add_argument(
-        "--only", nargs="+", choices=(*FAULTS, *ABSENCES), metavar="FAULT", help="inject only these faults"
-    )
-    parser.add_argument("--lab", default="bench", help="name of the lab; started and removed, unless it is running")
-    return parser.parse_args()
+EVERY = (*FAULTS, *ABSENCES)
+OPTIONS = (
+    Option("--rounds", 5, "times that each fault is injected"),
+    Option("--away", 600.0, "seconds that provider and API server are away"),
+    Option("--away-nodes", 5, "nodes for which they are away at the same time"),
+    Option("--only", EVERY, "inject only these faults", EVERY),
+    LAB,
+)
 
 
 def measured(lab: Lab, options: argparse.Namespace) -> Figures:
@@ -54,7 +50,7 @@ def measured(lab: Lab, options: argparse.Namespace) -> Figures:
             with CpuSampler(injectors[0].node.machine) as sampler:
                 seconds = fault()
             record(figures, f"round {number}", name, Figure.of(seconds, sampler))
-        absences = [name for name in ABSENCES if name in (options.only or ABSENCES)]
+        absences = [name for name in ABSENCES if name in options.only]
         if absences:
             others = range(2, options.away_nodes + 1)
             injectors += [FaultInjector(nodes.enter_context(joined_node(lab, number))) for number in others]
@@ -72,30 +68,22 @@ def record(figures: Figures, which: str, name: str, figure: Figure) -> None:
 @contextmanager
 def joined_node(lab: Lab, number: int) -> Iterator[ManagedLabNode]:
     """Adds a machine that has joined; removes it at the end."""
-    with lab.exclusive():
-        machine = lab.inventory.add(f"recovery-{number}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = ManagedLabNode.make(lab, machine, versions={"kubernetes": VERSIONS[0]})
-    try:
-        node.join()
-        yield node
-    finally:
-        node.delete()
-        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
-        with lab.exclusive():
-            lab.inventory.remove(machine)
+    with added_machine(lab, f"recovery-{number}") as machine:
+        node = ManagedLabNode.make(lab, machine, versions={"kubernetes": VERSIONS[0]})
+        try:
+            node.join()
+            yield node
+        finally:
+            node.delete()
 
 
 def chosen(injector: FaultInjector, options: argparse.Namespace) -> Iterator[tuple[int, str, Fault]]:
     for number in range(1, options.rounds + 1):
         faults = injector.faults()
-        yield from ((number, name, fault) for name, fault in faults.items() if name in (options.only or faults))
+        yield from ((number, name, fault) for name, fault in faults.items() if name in options.only)
 
 
-def summary(figures: Figures) -> dict[str, dict[str, float]]:
-    return {name: _summary_of(found) for name, found in figures.items()}
-
-
-def _summary_of(found: list[Figure]) -> dict[str, float]:
+def summary(found: list[Figure]) -> dict[str, float]:
     seconds = [each.seconds for each in found]
     return {
         "median": round(statistics.median(seconds), 1),
@@ -115,11 +103,11 @@ def table(found: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("recovery", __doc__, *OPTIONS)
     with running_lab(options.lab) as lab:
-        found = summary(measured(lab, options))
+        found = {name: summary(figures) for name, figures in measured(lab, options).items()}
     print("\n".join(table(found)))
-    print(json.dumps({"bench": "recovery", "away": options.away, "faults": found}))
+    print_result("recovery", away=options.away, faults=found)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,15 @@ roll-out no longer starts nodes. `touched` are the nodes that got the bad revisi
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network, node_agent
 from aks_flex_lab.broken_release import broken_containerd
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
-from bench.lab import running_lab
+from bench.figures import print_result
+from bench.lab import add_machine, running_lab
+from bench.options import LAB, Option, parse
 from tests.enrolled_node import Enrolments
 from tests.providers import Provider
 from tests.wait import until, until_named
@@ -30,18 +28,10 @@ PLAN = {"waves": ["1", "50%", "100%"], "maxUnavailable": "100%", "soakSeconds": 
 BAD = "2.99.99"
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.rollout", description=__doc__)
-    parser.add_argument("--lab", default="bench")
-    parser.add_argument("--machines", type=int, default=6)
-    return parser.parse_args()
-
-
 def joined(lab: Lab, pool: Enrolments, count: int) -> list[EdgeMachine]:
     machines = []
     for number in range(1, count + 1):
-        with lab.exclusive():
-            machine = lab.inventory.add(f"wave-{number}", DebianRelease.BOOKWORM, "factory", TerminalProgress())
+        machine = add_machine(lab, f"wave-{number}", network="factory")
         until_named(machine, network.PROVIDER_NAME)
         node_agent.install(machine)
         machines.append(machine)
@@ -97,14 +87,14 @@ def bad(lab: Lab, pool: Enrolments, names: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("rollout", __doc__, LAB, Option("--machines", 6))
     with running_lab(options.lab) as lab:
         pool = Enrolments(Provider(lab), "waves")
         pool.put_pool(versions={"kubernetes": "1.35.4"})
         machines = joined(lab, pool, options.machines)
-        found = {"bench": "rollout", "machines": options.machines, **good(pool)}
+        found: dict[str, Any] = {"machines": options.machines, **good(pool)}
         found |= bad(lab, pool, [machine.name for machine in machines])
-    print(json.dumps(found))
+    print_result("rollout", **found)
 
 
 if __name__ == "__main__":

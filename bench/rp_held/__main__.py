@@ -8,31 +8,37 @@ once with two replicas on PostgreSQL, of which one receives the PUTs and the oth
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import re
 import resource
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import urllib3
-
-from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
+from bench.figures import print_result, rounded
+from bench.options import Option, parse
 from bench.rp_load.client import LoadTask
 from bench.rp_load.connections import spread
 from bench.rp_load.fleet import fill, poll, put, token
-from bench.rp_load.service_process import RunningService, fast_signing, measure, running_service, sqlite, start_client
-from tests.service.rp.api.tenants import running_tenant
+from bench.rp_load.operator_client import OperatorClient
+from bench.rp_load.service_process import (
+    RunningService,
+    fast_signing,
+    measure,
+    running_service,
+    sqlite,
+    start_client,
+    temporary_tenant,
+)
 from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
     from aks_flex_lab.processes import ProcessHandle
     from tests.service.rp.api.tenants import Tenant
 
@@ -40,24 +46,18 @@ WAIT = 55
 WRITERS = 16
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.rp_held", description=__doc__)
-    parser.add_argument("--polls", type=int, default=5000)
-    parser.add_argument("--singles", type=int, default=300)
-    return parser.parse_args()
-
-
 class LongPolls:
     """Open long polls of a service, and their results."""
 
     def __init__(self, service: RunningService, directory: Path, tenant: Tenant, count: int) -> None:
-        self._service, self._directory = service, directory
+        self._directory = directory
         requests = directory / "held.json"
         requests.write_text(json.dumps([poll(number, token(tenant, number), WAIT) for number in range(count)]))
         task = LoadTask(service.server, str(requests), "held", connections=count, warm=0, times=True)
         before = service.mebibytes
         self._client, self._result = start_client(task, directory)
-        self._wait(lambda: self._held() >= count, self._client)
+        operator = OperatorClient(service)
+        self._wait(lambda: operator.metric("aks_flex_rp_held_polls") >= count, self._client)
         self.kibibytes = (service.mebibytes - before) * 1024 / count
 
     def end(self) -> list[tuple[int, float, float, int]]:
@@ -66,13 +66,6 @@ class LongPolls:
         self._wait(self._result.exists, self._client)
         found: list[tuple[int, float, float, int]] = json.loads(self._result.read_text())["times"]
         return found
-
-    def _held(self) -> float:
-        server = self._service.server
-        with urllib3.HTTPSConnectionPool(server.host, server.port, ca_certs=server.ca) as pool:
-            text = pool.request("GET", "/metrics").data.decode()
-        found = re.search(r"^aks_flex_rp_held_polls (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
 
     def _wait(self, ready: Any, client: ProcessHandle) -> None:
         end = time.monotonic() + 120
@@ -86,10 +79,7 @@ def change(service: RunningService, directory: Path, numbers: range, label: str,
     requests = directory / f"put-{label}.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in numbers]))
     task = LoadTask(service.server, str(requests), connections=writers, count=len(numbers), times=True)
-    found = measure(task, directory)
-    if set(found["statuses"]) != {"200"}:
-        raise SystemExit(f"PUTs returned {found['statuses']}.")
-    return found
+    return measure(task, directory, expect="200")
 
 
 def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) -> dict[str, float]:
@@ -140,25 +130,17 @@ def on_postgres(options: argparse.Namespace, directory: Path, tenant: Tenant) ->
         return measured(options, one, other, directory, tenant)
 
 
-def rounded(found: Any) -> Any:
-    return {key: rounded(value) for key, value in found.items()} if isinstance(found, dict) else round(found, 2)
-
-
 def main() -> None:
-    options = arguments()
+    options = parse("rp_held", __doc__, Option("--polls", 5000), Option("--singles", 300))
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     found = {}
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        authority = CertificateAuthority(directory / "pki")
-        authority.ensure()
-        with running_tenant(authority) as tenant:
-            for kind, measure_it in {"sqlite": on_sqlite, "postgres": on_postgres}.items():
-                (directory / kind).mkdir()
-                found[kind] = rounded(measure_it(options, directory / kind, fast_signing(tenant)))
-                print(f"{kind}:  {found[kind]}", flush=True)
-    print(json.dumps({"bench": "rp_held", "polls": options.polls, **found}))
+    with temporary_tenant() as (directory, tenant):
+        for kind, measure_it in {"sqlite": on_sqlite, "postgres": on_postgres}.items():
+            (directory / kind).mkdir()
+            found[kind] = rounded(measure_it(options, directory / kind, fast_signing(tenant)))
+            print(f"{kind}:  {found[kind]}", flush=True)
+    print_result("rp_held", polls=options.polls, **found)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId
@@ -13,12 +14,15 @@ from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource import config_generator, validation
+from aks_flex_rp.resource.effective import merge_properties
+from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.store.model import Cluster, Node
+from aks_flex_rp.store.model import Cluster, Node, PoolMembership
+from aks_flex_rp.store.pool_model import Pool, PoolRevision
 from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aks_flex_rp.store.base import Store
     from tests.service.rp.api.tenants import Tenant
@@ -67,15 +71,41 @@ def node(number: int, facts: ClusterFacts = FACTS) -> Node:
     )
 
 
-async def fill(store: Store, nodes: range, facts: ClusterFacts = FACTS) -> None:
-    """Fills a store. The cluster is not reachable; the service logs this and serves the nodes."""
+def pool_member(number: int, pool: str, template: dict[str, Any]) -> Node:
+    """Returns a node of the first revision of a pool, with a label of its own."""
+    made = node(number)
+    own = {"poolName": pool, "nodeConfig": {"labels": {"rack": str(number % 40)}}}
+    effective = merge_properties(template, own)
+    identity = node_identity(Properties.model_validate(effective), CLUSTER, FACTS.tenant_id, made.key)
+    return replace(made, properties=own, identity=identity, pool=PoolMembership(pool, 1, effective))
+
+
+async def fill(
+    store: Store,
+    nodes: range,
+    facts: ClusterFacts = FACTS,
+    *,
+    make: Callable[[int], Node] | None = None,
+    pools: Mapping[str, dict[str, Any]] | None = None,
+    heard: Callable[[int], float] | None = None,
+) -> None:
+    """Fills a store. The cluster is not reachable; the service logs this and serves the nodes.
+
+    `pools` are the templates by the name of the pool; `heard` returns when a node has polled.
+    """
     await store.start()
     try:
         if await store.cluster(CLUSTER.key) is None:
             await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), facts.to_document(), b""), None)
+        for name, template in (pools or {}).items():
+            pool = Pool(CLUSTER.key, name, template, created=1.0)
+            await store.put_pool(pool, None, PoolRevision(CLUSTER.key, pool.key, 1, 1.0, template))
         for first in range(nodes.start, nodes.stop, TOGETHER):
-            some = range(first, min(first + TOGETHER, nodes.stop))
-            await asyncio.gather(*(store.put_node(node(number, facts), None) for number in some))
+            numbers = range(first, min(first + TOGETHER, nodes.stop))
+            some = {number: make(number) if make else node(number, facts) for number in numbers}
+            await asyncio.gather(*(store.put_node(each, None) for each in some.values()))
+            if heard:
+                await store.seen([(each.cluster, each.key, heard(number)) for number, each in some.items()])
     finally:
         await store.stop()
 

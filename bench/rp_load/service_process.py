@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.processes import ProcessHandle, resident_bytes, run, spawn
 from aks_flex_rp.store.sqlite import SqliteStore
-from bench.rp_load.connections import Server
+from bench.rp_load.connections import Server, cpu_seconds
 from tests.service.ports import accepts, free_port
+from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.store.builders import record_authenticator, write_keys
 from tests.unit.rp.auth.token_issuer import curve_key
 
@@ -27,11 +30,7 @@ ROOT = Path(__file__).parents[2]
 CHECKOUT_ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this checkout, not an installed package
 # One operator writes faster than the default rate limit allows; nodes poll within their limits.
 LIMITS = {"writesPerSecond": 1_000_000, "writeBurst": 1_000_000}
-OPERATOR_LIMITS = {
-    **LIMITS,
-    "readsPerSecond": 1_000_000,
-    "readBurst": 1_000_000,
-}  # no limit for the reads of one user
+OPERATOR_LIMITS = {**LIMITS, "readsPerSecond": 1_000_000, "readBurst": 1_000_000}  # also for the reads of one user
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,24 @@ class RunningService:
     @property
     def admin(self) -> str:
         return (self.state / "admin.key").read_text().strip()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.process.pid,)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pids)
+
+
+@contextmanager
+def temporary_tenant() -> Iterator[tuple[Path, Tenant]]:
+    """Yields a temporary directory for services, and a tenant that they can trust."""
+    with tempfile.TemporaryDirectory() as name:
+        authority = CertificateAuthority(Path(name) / "pki")
+        authority.ensure()
+        with running_tenant(authority) as tenant:
+            yield Path(name), tenant
 
 
 @contextmanager
@@ -101,11 +118,15 @@ def fast_signing(tenant: Tenant) -> Tenant:
     return tenant
 
 
-def measure(task: LoadTask, directory: Path, before: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs the client and returns its results; `before` is a command prefix, for example to enter a namespace."""
+def measure(task: LoadTask, directory: Path, before: Sequence[str] = (), *, expect: str = "") -> dict[str, Any]:
+    """Runs the client and returns its results; `before` is a command prefix, for example to enter a namespace. Ends
+    the program if a response has another status than expected.
+    """
     argv, result = command(task, directory, before)
     run(*argv, env=CHECKOUT_ENVIRONMENT, timeout=900)
     found: dict[str, Any] = json.loads(result.read_text())
+    if expect and set(found["statuses"]) != {expect}:
+        raise SystemExit(f"{task.server.name} returned {found['statuses']} to {Path(task.requests).name}.")
     return found
 
 

@@ -9,36 +9,38 @@ Their time is measured from when each was due.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import statistics
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.pki import CertificateAuthority
+from bench.figures import medians, print_result, print_round, rounded
+from bench.options import Option, parse
 from bench.rp_load.client import LoadTask
 from bench.rp_load.fleet import fill, polls
-from bench.rp_load.service_process import RunningService, fast_signing, measure, running_service, sqlite
-from tests.service.rp.api.tenants import running_tenant
+from bench.rp_load.service_process import (
+    RunningService,
+    fast_signing,
+    measure,
+    running_service,
+    sqlite,
+    temporary_tenant,
+)
 
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
     from tests.service.rp.api.tenants import Tenant
 
-SIZES = (100, 1_000, 10_000, 100_000)
+OPTIONS = (
+    Option("--rounds", 5),
+    Option("--requests", 20_000, "number of polls for each size in a round"),
+    Option("--connections", 16),
+    Option("--seconds", 20.0, "duration of the polls at a constant rate"),
+    Option("--sizes", (100, 1_000, 10_000, 100_000)),
+)
 RATE = 100_000 / 30
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.rp_scale", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=20_000, help="number of polls for each size in a round")
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the polls at a constant rate")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    return parser.parse_args()
 
 
 def start(stack: ExitStack, directory: Path, tenant: Tenant, size: int) -> RunningService:
@@ -49,10 +51,8 @@ def start(stack: ExitStack, directory: Path, tenant: Tenant, size: int) -> Runni
 
 
 def response_times(service: RunningService, directory: Path, size: int, **more: Any) -> dict[str, float]:
-    task = LoadTask(service.server, str(directory / f"polls-{size}.json"), pids=(service.process.pid,), **more)
-    found = measure(task, directory)
-    if set(found["statuses"]) != {"304"}:
-        raise SystemExit(f"With {size} nodes, polls returned {found['statuses']}.")
+    task = LoadTask(service.server, str(directory / f"polls-{size}.json"), pids=service.pids, **more)
+    found = measure(task, directory, expect="304")
     return {
         "cpu_us": 1e6 * found["cpu"] / found["requests"],
         "p50_ms": found["milliseconds"]["p50"],
@@ -63,17 +63,14 @@ def response_times(service: RunningService, directory: Path, size: int, **more: 
 
 
 def shown(what: str, found: dict[str, float]) -> dict[str, float]:
-    print(f"{what}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    print_round(what, found)
     return found
 
 
-def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    authority = CertificateAuthority(directory / "pki")
-    authority.ensure()
+def measured(options: argparse.Namespace, directory: Path, tenant: Tenant) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with ExitStack() as stack:
-        tenant = fast_signing(stack.enter_context(running_tenant(authority)))
-        services = {size: start(stack, directory, tenant, size) for size in options.sizes}
+        services = {size: start(stack, directory, fast_signing(tenant), size) for size in options.sizes}
         warm: dict[int, list[dict[str, float]]] = {size: [] for size in options.sizes}
         for size, service in services.items():
             empty = service.mebibytes
@@ -87,7 +84,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
                 )
                 warm[size].append(shown(f"{size} warm {number}", polled))
         for size, rounds in warm.items():
-            found[str(size)]["warm"] = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+            found[str(size)]["warm"] = medians(rounds, 6)
         most = max(options.sizes)
         steady = response_times(
             services[most],
@@ -104,18 +101,12 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments()
-    with tempfile.TemporaryDirectory() as directory:
-        found = measured(options, Path(directory))
+    options = parse("rp_scale", __doc__, *OPTIONS)
+    with temporary_tenant() as (directory, tenant):
+        found = measured(options, directory, tenant)
     least, most = (found[str(pick(options.sizes))]["warm"] for pick in (min, max))
     found["flat"] = {key: most[key] / least[key] for key in ("cpu_us", "p99_ms")}
-    print(json.dumps({"bench": "rp_scale", "rounds": options.rounds, **rounded(found)}))
-
-
-def rounded(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {key: rounded(value) for key, value in found.items()}
-    return round(found, 2)
+    print_result("rp_scale", rounds=options.rounds, **rounded(found))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ line of the audit log in the same transaction.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -23,26 +21,26 @@ from aks_flex_rp.store.model import AuditAction, AuditEvent, Node
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
+from bench.figures import medians, print_result, print_round
+from bench.options import Option, parse
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
 from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import PostgresServer, postgres_server
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from aks_flex_rp.store.base import Store
 
+OPTIONS = (
+    Option("--rounds", 3),
+    Option("--seconds", 3.0, "duration of each measurement in a round"),
+    Option("--writers", 64, "number of concurrent writers"),
+)
 CONNECTIONS = 10
 DOCUMENT = {"nodeConfig": {f"setting-{number}": "x" * 40 for number in range(16)}}  # about 1 KiB
 SECRET = bytes(200)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.rp_store", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement in a round")
-    parser.add_argument("--writers", type=int, default=64, help="number of concurrent writers")
-    return parser.parse_args()
 
 
 async def store_rate(store: Store, writers: int, seconds: float, *, audited: bool = False) -> float:
@@ -92,16 +90,12 @@ def postgres_round(options: argparse.Namespace, server: PostgresServer) -> Itera
 
 def report(name: str, number: int, found: dict[str, float]) -> dict[str, float]:
     found |= {"ratio": found["ours"] / found["bare"], "ratio_together": found["ours"] / found["together"]}
-    print(f"{name} {number}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    print_round(f"{name} {number}", found)
     return found
 
 
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
-
-
 def main() -> None:
-    options = arguments()
+    options = parse("rp_store", __doc__, *OPTIONS)
     sqlite: list[dict[str, float]] = []
     postgres: list[dict[str, float]] = []
     with postgres_server() as server:
@@ -109,7 +103,7 @@ def main() -> None:
             sqlite.append(report("sqlite", number, dict(sqlite_round(options))))
             postgres.append(report("postgres", number, dict(postgres_round(options, server))))
     found = {"sqlite": medians(sqlite), "postgres": medians(postgres)}
-    print(json.dumps({"bench": "rp_store", "rounds": options.rounds, "writers": options.writers, "median": found}))
+    print_result("rp_store", rounds=options.rounds, writers=options.writers, median=found)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ measures only the store. `cpu_ms` is the CPU time of the service for one PUT.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import statistics
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,41 +16,37 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
+from bench.figures import medians, print_result, print_round
+from bench.options import Option, parse
 from bench.rp_load.client import LoadTask
 from bench.rp_load.fleet import fill, put
-from bench.rp_load.service_process import RunningService, measure, running_service, sqlite
+from bench.rp_load.service_process import RunningService, measure, running_service, sqlite, temporary_tenant
 from bench.rp_store.__main__ import CONNECTIONS, DOCUMENT, SECRET
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
-from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
+    from tests.service.rp.api.tenants import Tenant
+
+OPTIONS = (
+    Option("--rounds", 5),
+    Option("--seconds", 4.0, "duration of each measurement in a round"),
+    Option("--writers", 64, "number of concurrent writers"),
+)
 NODES = 1000
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.rp_writes", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="duration of each measurement in a round")
-    parser.add_argument("--writers", type=int, default=64, help="number of concurrent writers")
-    return parser.parse_args()
 
 
 def puts(service: RunningService, directory: Path, options: argparse.Namespace, label: str) -> dict[str, float]:
     requests = directory / "puts.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in range(NODES)]))
-    pids = (service.process.pid,)
-    found = measure(
-        LoadTask(service.server, str(requests), "closed", options.writers, options.seconds, pids=pids), directory
-    )
-    if set(found["statuses"]) != {"200"}:
-        raise SystemExit(f"PUTs returned {found['statuses']}.")
+    task = LoadTask(service.server, str(requests), "closed", options.writers, options.seconds, pids=service.pids)
+    found = measure(task, directory, expect="200")
     return {
         "ours": found["requests"] / found["seconds"],
         "p99_ms": found["milliseconds"]["p99"],
@@ -70,15 +64,13 @@ def one_round(
 ) -> dict[str, float]:
     found = {**puts(service, directory, options, f"round-{number}"), "bare": bare()}
     found["ratio"] = found["ours"] / found["bare"]
-    print(f"{name} {number}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    print_round(f"{name} {number}", found)
     return found
 
 
-def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dict[str, float]]]:
-    authority, text = CertificateAuthority(directory / "pki"), json.dumps(DOCUMENT)
-    authority.ensure()
+def measured(options: argparse.Namespace, directory: Path, tenant: Tenant) -> dict[str, list[dict[str, float]]]:
+    text = json.dumps(DOCUMENT)
     with ExitStack() as stack:
-        tenant = stack.enter_context(running_tenant(authority))
         server = stack.enter_context(postgres_server())
         database = server.new_database()
         asyncio.run(fill(sqlite(directory / "sqlite"), range(NODES)))
@@ -101,14 +93,11 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dic
 
 
 def main() -> None:
-    options = arguments()
-    with tempfile.TemporaryDirectory() as directory:
-        rounds = measured(options, Path(directory))
-    medians = {
-        name: {key: round(statistics.median(one[key] for one in some), 2) for key in some[0]}
-        for name, some in rounds.items()
-    }
-    print(json.dumps({"bench": "rp_writes", "rounds": options.rounds, "writers": options.writers, "median": medians}))
+    options = parse("rp_writes", __doc__, *OPTIONS)
+    with temporary_tenant() as (directory, tenant):
+        rounds = measured(options, directory, tenant)
+    figures = {name: medians(some) for name, some in rounds.items()}
+    print_result("rp_writes", rounds=options.rounds, writers=options.writers, median=figures)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ or failing). Exit code 1 means that the observed state differs from the desired 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import secrets
@@ -16,12 +15,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
-from bench.lab import running_lab
+from bench.lab import add_machine, running_lab
+from bench.options import LAB, Option, parse
 from bench.soak.memory_sampler import MemorySampler
 from bench.soak.operations import FAULTS, LONGEST_FAULT, any_operation, join_all, leftovers
 from tests.chaos.invariants import settle, wrong
@@ -36,19 +35,14 @@ if TYPE_CHECKING:
 
 LONGEST_PAUSE = 6.0  # maximum seconds between two operations; on average half of it
 LONGEST_PEACE = 30.0  # maximum seconds between two faults
+OPTIONS = (
+    Option("--minutes", 60.0, "duration of operations and faults"),
+    Option("--seed", None, "the printed seed of an earlier run, to repeat it", kind=int),
+    Option("--machines", 3),
+    replace(LAB, default="soak"),
+    Option("--json", None, "file for the result", kind=Path),
+)
 QUIET_SECONDS = 420.0  # a failed job is retried after one, two and four minutes
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="duration of operations and faults")
-    parser.add_argument("--seed", type=int, help="the printed seed of an earlier run, to repeat it")
-    parser.add_argument("--machines", type=int, default=3)
-    parser.add_argument(
-        "--lab", default="soak", help="name of the lab; started, and removed at the end, unless it is running"
-    )
-    parser.add_argument("--json", type=Path, help="file for the result")
-    return parser.parse_args()
 
 
 class Soak:
@@ -152,16 +146,12 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    options = arguments()
+    options = parse("soak", __doc__, *OPTIONS)
     seed = options.seed if options.seed is not None else secrets.randbelow(10**6)
     print(f"seed {seed}; repeat with: python -m bench.soak --minutes {options.minutes:g} --seed {seed}", flush=True)
     with running_lab(options.lab) as lab:
-        with lab.exclusive():
-            names = [f"soak-{number}" for number in range(1, options.machines + 1)]
-            machines = [
-                lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1", TerminalProgress()) for name in names
-            ]
-        nodes = join_all(lab, machines)
+        numbers = range(1, options.machines + 1)
+        nodes = join_all(lab, [add_machine(lab, f"soak-{number}", network="site-1") for number in numbers])
         with MemorySampler(lab, nodes) as memory:
             soak = Soak(lab, nodes, seed)
             soak.run(60 * options.minutes)

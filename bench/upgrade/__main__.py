@@ -8,18 +8,15 @@ which the node was not Ready; `applied` is the time from the PUT until the healt
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import statistics
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.baseline.join import web_pod
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.machines.base_system import DebianRelease
-from bench.lab import running_lab
+from bench.figures import print_result, print_round, spreads
+from bench.lab import added_machine, running_lab
+from bench.options import LAB, Option, parse
 from tests.managed_node import ManagedLabNode
 from tests.wait import answers, pod, until
 
@@ -34,15 +31,6 @@ STEPS = {
     "kubelet, containerd, runc": {"kubernetes": "1.36.3", "containerd": "2.4.2", "runc": "1.5.2"},
 }
 PROBE = "while :; do curl -s -m 2 -o /dev/null http://{}/ && date +%s.%N; sleep 0.05; done >/run/answers"
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.upgrade", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="machines for each kind of upgrade")
-    parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
-    )
-    return parser.parse_args()
 
 
 class Readiness(threading.Thread):
@@ -76,31 +64,26 @@ class Readiness(threading.Thread):
 
 
 def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
-    with lab.exclusive():
-        machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "bench", TerminalProgress())
-    node = ManagedLabNode.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
-    try:
-        node.join()
-        lab.cluster.apply(web_pod(name))
-        until(lambda: answers(lab, machine), "the pod responds")
-        machine.run("systemd-run", "--unit=probe", "sh", "-c", PROBE.format(pod(lab, name)["podIP"]))
-        readiness = Readiness(lambda: lab.cluster.node_ready(name))
-        readiness.start()
-        began = time.time()
-        version = node.update(versions=versions)
-        node.wait_until_applied(version)
-        applied = time.time() - began
-        time.sleep(2)  # to include interruptions after the health check
-        ended = time.time()
-        moments = [float(line) for line in machine.run("cat", "/run/answers").out.split()]
-        return {"applied": applied, "gap": longest(moments, began, ended), "not_ready": readiness.stop()}
-    finally:
-        machine.run("systemctl", "stop", "probe", check=False)
-        node.delete()
-        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-        with lab.exclusive():
-            lab.inventory.remove(machine)
+    with added_machine(lab, name) as machine:
+        node = ManagedLabNode.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
+        try:
+            node.join()
+            lab.cluster.apply(web_pod(name))
+            until(lambda: answers(lab, machine), "the pod responds")
+            machine.run("systemd-run", "--unit=probe", "sh", "-c", PROBE.format(pod(lab, name)["podIP"]))
+            readiness = Readiness(lambda: lab.cluster.node_ready(name))
+            readiness.start()
+            began = time.time()
+            version = node.update(versions=versions)
+            node.wait_until_applied(version)
+            applied = time.time() - began
+            time.sleep(2)  # to include interruptions after the health check
+            ended = time.time()
+            moments = [float(line) for line in machine.run("cat", "/run/answers").out.split()]
+            return {"applied": applied, "gap": longest(moments, began, ended), "not_ready": readiness.stop()}
+        finally:
+            machine.run("systemctl", "stop", "probe", check=False)
+            node.delete()
 
 
 def longest(moments: list[float], began: float, ended: float) -> float:
@@ -115,30 +98,15 @@ def measured(lab: Lab, rounds: int) -> dict[str, Any]:
         for step_number, (step, versions) in enumerate(STEPS.items(), start=1):
             one = upgraded(lab, f"upgrade-{number}-{step_number}", versions)
             found[step].append(one)
-            print(
-                f"round {number}, {step}:  " + "  ".join(f"{key} {value:.2f}" for key, value in one.items()),
-                flush=True,
-            )
-    return {step: summary(some) for step, some in found.items()}
-
-
-def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    spreads = {key: sorted(one[key] for one in rounds) for key in rounds[0]}
-    return {
-        key: {
-            "median": round(statistics.median(values), 2),
-            "least": round(values[0], 2),
-            "most": round(values[-1], 2),
-        }
-        for key, values in spreads.items()
-    }
+            print_round(f"round {number}, {step}", one)
+    return {step: spreads(some) for step, some in found.items()}
 
 
 def main() -> None:
-    options = arguments()
+    options = parse("upgrade", __doc__, Option("--rounds", 3, "machines for each kind of upgrade"), LAB)
     with running_lab(options.lab) as lab:
         found = measured(lab, options.rounds)
-    print(json.dumps({"bench": "upgrade", "rounds": options.rounds, "seconds": found}))
+    print_result("upgrade", rounds=options.rounds, seconds=found)
 
 
 if __name__ == "__main__":
