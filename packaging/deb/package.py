@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scripts.reference.errors import errors_page
 from typer._completion_shared import get_completion_script
 from typer.main import get_command
 
@@ -178,7 +179,7 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
         EXAMPLE: PackageEntry(config_template().encode()),
         f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),
-        f"{DOC}/errors.md": PackageEntry((build.checkout / "docs/reference/errors.md").read_bytes()),
+        f"{DOC}/errors.md": PackageEntry(errors_page().encode()),
     }
 
 

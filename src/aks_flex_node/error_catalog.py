@@ -1,6 +1,6 @@
 """The catalogue of names that the programs print: errors, conditions, condition reasons and provider states.
 
-`errors.yaml` of each distribution and `conditions.yaml` are the source of `docs/reference/errors.md` and `names.md`,
+`errors.yaml` of each distribution and `conditions.yaml` are the source of the reference pages of errors and names,
 of the command `explain` and of the dashboard's texts. The catalogue has the errors that an operator meets in practice
 and about which there is more to say than message and hint. All other errors are described where they are raised.
 """

@@ -6,9 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+from scripts.reference.names import names_page
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
-PAGE = (ROOT / "docs/reference/names.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # The arguments that are visible names: type and reason of a condition, reason of a result.
 NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "AdmissionResult": (1,), "JobResult": (2,)}
@@ -48,5 +49,6 @@ def test_every_condition_and_reason_is_documented() -> None:
     names = set().union(*(names_in(ast.parse(file.read_text())) for file in FILES))
 
     assert {"Ready", "NodeNotReporting", "DrainTimedOut", "MaintenanceWindowClosed", "NoFailure"} <= names
-    headings = set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE))
-    assert sorted(name for name in names if f"`{name}`" not in PAGE and name not in headings) == []
+    page = names_page()
+    headings = set(re.findall(r"^### (\w+)$", page, re.MULTILINE))
+    assert sorted(name for name in names if f"`{name}`" not in page and name not in headings) == []

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from scripts.reference.__main__ import PAGES as REFERENCE_PAGES
 
 ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -14,17 +15,19 @@ LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 PAGES = sorted(
     {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "api/README.md", ROOT / "templates/README.md"}
 )
+GENERATED = ROOT / "docs/reference"
+GENERATED_PAGES = [GENERATED / name for name in REFERENCE_PAGES]
 
 
-def prose(page: Path) -> str:
-    return FENCED.sub("", page.read_text())
+def prose(text: str) -> str:
+    return FENCED.sub("", text)
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(text: str) -> set[str]:
     """Returns the anchors that GitHub and the site give the headings of a page."""
     seen: Counter[str] = Counter()
     names = set()
-    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+    for heading in re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE):
         words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
         name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         names.add(f"{name}-{seen[name]}" if seen[name] else name)
@@ -32,16 +35,23 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_relative_link_and_anchor_resolves(page: Path) -> None:
-    for target, anchor in LINK.findall(prose(page)):
+@pytest.fixture(scope="session")
+def generated(reference: dict[str, str]) -> dict[Path, str]:
+    """Returns the generated pages by their place in the site."""
+    return {GENERATED / name: text for name, text in reference.items()}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *GENERATED_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_and_anchor_resolves(page: Path, generated: dict[Path, str]) -> None:
+    for target, anchor in LINK.findall(prose(generated.get(page) or page.read_text())):
         if "://" in target or target.startswith("mailto:"):
             continue
-        there = (page.parent / target).resolve() if target else page
-        assert there.exists(), target
-        assert there.is_relative_to(ROOT), target
-        if anchor and there.suffix == ".md":
-            assert anchor in anchors(there), f"{target}#{anchor}"
+        destination = (page.parent / target).resolve() if target else page
+        assert destination in generated or destination.exists(), target
+        assert destination.is_relative_to(ROOT), target
+        if anchor and destination.suffix == ".md":
+            text = generated.get(destination) or destination.read_text()
+            assert anchor in anchors(text), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -51,7 +61,7 @@ def test_every_code_block_is_closed(page: Path) -> None:
 
 def test_every_documentation_page_is_in_navigation() -> None:
     navigation = (ROOT / "docs/site/mkdocs.yml").read_text()
-    for page in PAGES:
+    for page in (*PAGES, *GENERATED_PAGES):
         name = page.relative_to(ROOT).as_posix()
         if not name.startswith(("docs/decisions/0", "templates/")):
             assert re.search(rf"[ ]{re.escape(name)}$", navigation, re.MULTILINE), name

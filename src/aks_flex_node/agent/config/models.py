@@ -1,6 +1,6 @@
 """All settings of a node as typed models, with descriptions and defaults.
 
-docs/reference/configuration.md and the JSON schema are generated from them.
+The reference page and the JSON schema are generated from them.
 """
 
 from __future__ import annotations

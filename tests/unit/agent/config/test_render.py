@@ -11,7 +11,6 @@ import pytest
 from aks_flex_node.agent.config.json_schema import json_schema
 from aks_flex_node.agent.config.keys import key_tree, keys
 from aks_flex_node.agent.config.loader import load_text, missing_for_join
-from aks_flex_node.agent.config.reference import reference
 from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, setting_rows
 from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
 from tests.unit.agent.config.builders import CA, TOKEN, load_settings, problems_of
@@ -59,22 +58,6 @@ def test_config_template_contains_every_setting() -> None:
     for key in keys():
         assert re.search(rf"^#? *{key.path.rpartition('.')[2]}:", text, re.MULTILINE), key.path
         assert key.description in text
-
-
-def test_configuration_reference_page_is_up_to_date() -> None:
-    said = (ROOT / "docs/reference/configuration.md").read_text()
-
-    assert said == reference(), "Run `python -m aks_flex_node.agent.config.reference`."
-
-
-def test_example_in_the_configuration_reference_is_valid(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
-    (tmp_path / "bootstrap-token").write_text(TOKEN)
-    (tmp_path / "ca.crt").write_text(CA)
-
-    loaded = load_text(example.replace("/etc/aks-flex-node", str(tmp_path)), "config.yaml", {}, {})
-
-    assert [problem.path for problem in missing_for_join(loaded.config)] == []
 
 
 def test_json_schema_has_every_section_and_forbids_unknown_keys() -> None:

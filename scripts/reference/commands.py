@@ -1,12 +1,8 @@
-"""Writes docs/reference/cli.md: all commands and options of the three programs, from their definitions.
-
-usage: python scripts/cli_reference.py
-"""
+"""The page cli.md: all commands and options of the three programs, from their definitions."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -15,11 +11,9 @@ from aks_flex_lab.cli import app as lab
 from aks_flex_node.agent.cli.app import app as agent
 from aks_flex_rp.cli import app as provider
 
-PAGE = Path(__file__).parents[1] / "docs/reference/cli.md"
 HEAD = """# Commands
 
-Every command and option, as the programs know them; `--help` says the same in a terminal. `scripts/docs references`
-writes this page. Those of `az aks flex-node` are on [a page of their own](az.md).
+Every command and option, as `--help` prints them. Those of `az aks flex-node` are on [a page of their own](az.md).
 
 | program | what it is | commands |
 |---|---|---|
@@ -36,7 +30,7 @@ def apps() -> dict[str, Any]:
     return dict(zip((name for name, _ in PROGRAMS), map(get_command, (agent, provider, lab)), strict=True))
 
 
-def written() -> str:
+def commands_page() -> str:
     commands = apps()
     rows = [f"| `{name}` | {what} | {command_line(commands[name], name)} |" for name, what in PROGRAMS]
     parts = [part for name, _ in PROGRAMS for part in described(commands[name], name, 2)]
@@ -100,7 +94,3 @@ def cell(text: str | None) -> str:
 def command_line(command: Any, name: str) -> str:
     shown = [word for word, each in command.commands.items() if not each.hidden]
     return ", ".join(f"[`{word}`](#{name}-{word})" for word in shown)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written())

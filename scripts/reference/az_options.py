@@ -1,7 +1,4 @@
-"""Writes docs/reference/az.md: all commands and options of `az aks flex-node`, as the real az loads them.
-
-usage: PYTHONPATH=. python scripts/az_reference.py (uses the az of the tests)
-"""
+"""The page az.md: all commands and options of `az aks flex-node`, as the az of the tests loads them."""
 
 from __future__ import annotations
 
@@ -15,39 +12,35 @@ from aks_flex_lab.processes import run
 from tests.az_extension.warm_az import python_of
 from tests.azure_cli import Az, build_extension, program
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/reference/az.md"
-DESCRIBING = ROOT / "tests/az_extension/describe_commands.py"
+DESCRIBING = Path(__file__).parents[2] / "tests/az_extension/describe_commands.py"
 OWN = "aks flex-node"
 HEAD = """# Options of az aks flex-node
 
-Every command and option of [the extension](../how-to/azure-cli.md), as az has loaded them; `--help` says the same in
-a terminal.
-`scripts/docs references` writes this page. az's own options work everywhere (`--output`, `--query`, `--subscription`,
-`--debug`, …).
+Every command and option of [the extension](../how-to/azure-cli.md), as `--help` prints them. az's own options work
+everywhere (`--output`, `--query`, `--subscription`, `--debug`, …).
 """
 
 
-def written() -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        return page(described(Path(folder)))
+def az_page() -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        return page_of(az_commands(Path(directory)))
 
 
-def described(folder: Path) -> dict[str, Any]:
+def az_commands(directory: Path) -> dict[str, Any]:
     """Returns az's description of the extension, which is unpacked in az's extension directory."""
-    az = Az(program(), folder, "")
-    with zipfile.ZipFile(build_extension(folder)) as wheel:
-        wheel.extractall(folder / "cliextensions/az-aks-flex-node")
+    az = Az(program(), directory, "")
+    with zipfile.ZipFile(build_extension(directory)) as wheel:
+        wheel.extractall(directory / "cliextensions/az-aks-flex-node")
     environment = {**az.environment, "REQUESTS_CA_BUNDLE": ""}
-    found: dict[str, Any] = json.loads(
+    commands: dict[str, Any] = json.loads(
         run(python_of(az), "-I", DESCRIBING, az.program.parent / "packages", env=environment).out
     )
-    if not found:
-        raise SystemExit(f"{PAGE} is unchanged: az has loaded no command of the extension.")
-    return found
+    if not commands:
+        raise SystemExit("az has loaded no command of the extension.")
+    return commands
 
 
-def page(commands: dict[str, Any]) -> str:
+def page_of(commands: dict[str, Any]) -> str:
     parts = [HEAD]
     for name, command in sorted(commands.items()):
         help_text = command["help"]
@@ -88,7 +81,3 @@ def row(option: dict[str, Any]) -> str:
 def example(document: dict[str, str]) -> str:
     lines = "\n".join(line.rstrip() for line in document["text"].strip().splitlines())
     return f"{document['name']}:\n\n```bash\n{lines}\n```\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written())

@@ -1,9 +1,8 @@
-"""Generates the settings tables in docs/reference/provider.md: `python -m aks_flex_rp.settings_reference`."""
+"""The page provider-settings.md: every setting of the resource provider, from its models."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -19,13 +18,15 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-BEGIN = "<!-- settings: made by `python -m aks_flex_rp.settings_reference` -->"
-END = "<!-- end of settings -->"
+HEAD = """\
+# Settings of the resource provider
+
+The keys of the provider's [configuration file](provider.md#configuration).
+"""
 
 
-def settings_tables() -> str:
-    """Renders all settings as Markdown, one table per section."""
-    return "\n".join(_section(ServiceSettings, ""))
+def provider_settings_page() -> str:
+    return "\n".join((HEAD, *_section(ServiceSettings, "")))
 
 
 def _section(model: type[BaseModel], above: str) -> Iterator[str]:
@@ -78,19 +79,3 @@ def _default(field: FieldInfo) -> str:
         return ""
     value = str(field.default) if isinstance(field.default, Path) else field.default
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
-
-
-def update_page(page: str) -> str:
-    """Returns the page with the settings tables replaced."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{settings_tables()}\n{END}{tail}"
-
-
-def main() -> None:
-    page = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/provider.md")
-    page.write_text(update_page(page.read_text()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,8 @@
-"""Generates docs/reference/configuration.md: `python -m aks_flex_node.agent.config.reference [FILE]`."""
+"""The page configuration.md: every setting of the agent, from its models."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, sections
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
 
 HEAD = """\
 # Configuration
-
-<!-- Generated from src/aks_flex_node/agent/config/models.py by `python -m aks_flex_node.agent.config.reference`. -->
 
 The agent reads one configuration file, then the environment, then flags. Each of them overrides the one before:
 
@@ -73,7 +69,7 @@ node:
 """
 
 
-def reference() -> str:
+def configuration_page() -> str:
     parts = [HEAD, *_table(key_tree(), "## Top level", "Settings outside of any section, and the sections.")]
     for section in sections():
         depth = "##" if "." not in section.path else "###"
@@ -106,12 +102,3 @@ def _default(key: ConfigKey) -> str:
 
 def _example(section: ConfigSection) -> str:
     return next(member.variable for member in section.members.values() if isinstance(member, ConfigKey))
-
-
-def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/configuration.md")
-    target.write_text(reference())
-
-
-if __name__ == "__main__":
-    main()
