@@ -1,9 +1,12 @@
-"""Fixtures: the lab that all tests of a run share."""
+"""Fixtures: the lab that all tests of a run share. Coroutine tests run in event loops of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +34,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_full(item):
             item.add_marker(pytest.mark.full)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a coroutine test. Values of fixtures that are asynchronous contexts are entered in its event loop."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            arguments: dict[str, Any] = {}
+            for name in signature(pyfuncitem.obj).parameters:
+                value: Any = pyfuncitem.funcargs[name]
+                is_context = isinstance(value, AbstractAsyncContextManager)
+                arguments[name] = await stack.enter_async_context(value) if is_context else value
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.fixture(scope="session")

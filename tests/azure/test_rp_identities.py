@@ -21,7 +21,7 @@ from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, watched
 from tests.lab.cluster_harness import until as eventually
 from tests.providers import InAzure, Provider
-from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.builders import request_for
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def test_exec_identity_has_node_role_until_auth_method_changes(node: Node) -> No
     until(lambda: not node.may("create", "nodes"), "the API server has heard of it")
 
 
-@in_loop
 async def test_cluster_access_changed_by_hand_is_restored(lab: Lab) -> None:
     provider = lab.supervisor.process("provider")
     assert provider
@@ -165,7 +164,6 @@ async def test_cluster_access_changed_by_hand_is_restored(lab: Lab) -> None:
         lab.up(Lines())
 
 
-@in_loop
 async def test_service_account_from_manifests_has_sufficient_permissions(lab: Lab) -> None:
     files = [
         word

@@ -18,7 +18,6 @@ from aks_flex_rp.rollouts.gate_jobs import GATE_LABEL
 from aks_flex_rp.rollouts.gate_runner import GateRunner
 from aks_flex_rp.rollouts.job_gate import GRANT, MANIFEST
 from tests.agents import flex
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.rollouts.gate_builders import CLUSTER, run_of
 from tests.wait import until
 
@@ -98,7 +97,6 @@ def jobs(lab: Lab, run: GateRun, kind: str = "jobs") -> list[str]:
     return lab.cluster.run(*words).out.split()
 
 
-@in_loop
 async def test_namespace_without_grant_is_opened_by_the_named_command(
     lab: Lab, account: DirectConnection, node: str
 ) -> None:
@@ -116,7 +114,6 @@ async def test_namespace_without_grant_is_opened_by_the_named_command(
         assert await runner.check(CLUSTER, [run.gate]) == []
 
 
-@in_loop
 async def test_gate_passes_on_cordoned_and_tainted_node(lab: Lab, granted: DirectConnection, node: str) -> None:
     lab.cluster.run("cordon", node)
     lab.cluster.run("taint", "node", node, "gate-test=1:NoSchedule")
@@ -132,7 +129,6 @@ async def test_gate_passes_on_cordoned_and_tainted_node(lab: Lab, granted: Direc
         lab.cluster.run("uncordon", node)
 
 
-@in_loop
 async def test_failed_job_tells_exit_code_and_log(granted: DirectConnection, node: str) -> None:
     async with Gates(granted) as runner:
         run = run_on(node, "echo the disk is read-only; exit 3")
@@ -145,7 +141,6 @@ async def test_failed_job_tells_exit_code_and_log(granted: DirectConnection, nod
     assert answer.message.endswith(expected)
 
 
-@in_loop
 async def test_job_that_never_ends_is_ended_at_the_time_limit(lab: Lab, granted: DirectConnection, node: str) -> None:
     async with Gates(granted) as runner:
         run, began = run_on(node, "sleep 3600", seconds=15), time.monotonic()
@@ -157,7 +152,6 @@ async def test_job_that_never_ends_is_ended_at_the_time_limit(lab: Lab, granted:
         await runner.clean_up(run)
 
 
-@in_loop
 async def test_gate_of_restarted_provider_continues_with_the_same_job(
     lab: Lab, granted: DirectConnection, node: str
 ) -> None:

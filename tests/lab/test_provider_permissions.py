@@ -19,7 +19,6 @@ from aks_flex_rp.clusters.permissions import check_permissions
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import until, watched
-from tests.unit.rp.clusters.builders import in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +102,6 @@ def subject(kind: str, name: str) -> dict[str, str]:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 
 
-@in_loop
 async def test_account_cannot_read_secrets_of_kube_system(lab: Lab, account: DirectConnection) -> None:
     """With the earlier role it read the tokens and keys of everything in kube-system."""
     lab.cluster.apply(secret("victim", namespace="kube-system"))
@@ -117,7 +115,6 @@ async def test_account_cannot_read_secrets_of_kube_system(lab: Lab, account: Dir
         lab.cluster.run("delete", "secret", "victim", "-n", "kube-system")
 
 
-@in_loop
 async def test_account_cannot_get_token_of_another_account(account: DirectConnection) -> None:
     """The cluster writes the token of the named account into a Secret of this type."""
     whose = {"kubernetes.io/service-account.name": "generic-garbage-collector"}
@@ -127,7 +124,6 @@ async def test_account_cannot_get_token_of_another_account(account: DirectConnec
             assert OWN in await refused(client, "POST", bootstrap_tokens.SECRETS, body)
 
 
-@in_loop
 async def test_account_cannot_create_token_of_other_groups(account: DirectConnection) -> None:
     """Another group, such as that of kubeadm, may be approved without the provider."""
     body = secret(
@@ -140,7 +136,6 @@ async def test_account_cannot_create_token_of_other_groups(account: DirectConnec
             assert OWN in await refused(client, "POST", bootstrap_tokens.SECRETS, {**body, "stringData": data})
 
 
-@in_loop
 async def test_account_cannot_bind_other_roles_nor_change_foreign_bindings(account: DirectConnection) -> None:
     async with KubeClient(FixedConnection(account)) as client:
         for role in ("cluster-admin", "system:node"):
@@ -151,7 +146,6 @@ async def test_account_cannot_bind_other_roles_nor_change_foreign_bindings(accou
         assert OWN in await refused(client, "DELETE", f"{prerequisites.BINDINGS}/system:kube-scheduler", dryRun="All")
 
 
-@in_loop
 async def test_account_cannot_bind_itself_or_groups_to_role_of_nodes(lab: Lab, account: DirectConnection) -> None:
     """With the role of exec nodes it would read all Secrets by name, and request tokens of all service accounts."""
     account_user = subject("User", "system:serviceaccount:aks-flex:aks-flex-rp")
@@ -194,7 +188,6 @@ async def _grants_exec(client: KubeClient) -> bool:
     return True
 
 
-@in_loop
 async def test_binding_of_exec_nodes_needs_its_own_manifest(lab: Lab, account: DirectConnection) -> None:
     """Without exec nodes, root on the provider's host could give the role to an Azure identity of its own."""
     body = access.access_binding(OID, KUBELET_ROLE, "edge-35")
@@ -215,7 +208,6 @@ async def _levels(client: KubeClient, expected: set[str], *, allow_exec: bool) -
     return {one.level for one in await prerequisites.check_cluster(client, allow_exec=allow_exec)} == expected
 
 
-@in_loop
 async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConnection) -> None:
     lab.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cloud-1"}})
     try:
@@ -227,7 +219,6 @@ async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConn
         lab.cluster.run("delete", "node", "cloud-1")
 
 
-@in_loop
 async def test_account_cannot_remove_its_limits(account: DirectConnection) -> None:
     path = f"{ADMISSION}/validatingadmissionpolicies"
     body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {}}
@@ -239,7 +230,6 @@ async def test_account_cannot_remove_its_limits(account: DirectConnection) -> No
             assert "cannot" in await refused(client, "POST", one, body)
 
 
-@in_loop
 async def test_account_cannot_read_secrets_by_its_policies(lab: Lab, account: DirectConnection) -> None:
     """It may delete Secrets. A policy of its own printed the Secret in the warning of a dry run of that."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"]}
@@ -263,7 +253,6 @@ async def test_account_cannot_read_secrets_by_its_policies(lab: Lab, account: Di
         lab.cluster.run("delete", "secret", "victim", "-n", "kube-system")
 
 
-@in_loop
 async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: DirectConnection) -> None:
     """Everything that the provider does works with the narrow permissions, also in a new cluster."""
     lab.cluster.run("apply", *FILES)  # the lab's own provider has its own policies
@@ -288,7 +277,6 @@ async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: D
         await site.secret_gone(bad)
 
 
-@in_loop
 async def test_changed_policy_is_reported_and_applied_by_administrator(lab: Lab, account: DirectConnection) -> None:
     """The account cannot correct it. With the earlier role it does, and is reported as too wide."""
     admin = KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig)))
@@ -329,7 +317,6 @@ async def _applies(client: KubeClient) -> bool:
     return True
 
 
-@in_loop
 async def test_earlier_role_works_and_is_reported_as_too_wide(lab: Lab, account: DirectConnection) -> None:
     """A token that was created with the earlier role still works after the role is narrowed."""
     admin = KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig)))

@@ -26,7 +26,7 @@ from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, POLICY, RIVAL, policy_holds, send, until, watched
-from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.builders import request_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,6 @@ def _alone(lab: Lab) -> Iterator[None]:
     lab.up(Lines())
 
 
-@in_loop
 async def test_cluster_facts_for_nodes_are_read_from_cluster(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
@@ -60,7 +59,6 @@ async def test_cluster_facts_for_nodes_are_read_from_cluster(lab: Lab) -> None:
     assert (facts.location, facts.cluster_domain) == ("here", "cluster.local")
 
 
-@in_loop
 async def test_node_gets_certificate_and_its_bootstrap_token_is_deleted(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-1")
@@ -79,7 +77,6 @@ async def test_node_gets_certificate_and_its_bootstrap_token_is_deleted(lab: Lab
         assert not late or (await site.decision(late))["type"] == "Denied"
 
 
-@in_loop
 async def test_second_csr_with_same_token_is_denied(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-2")
@@ -105,7 +102,6 @@ async def test_second_csr_with_same_token_is_denied(lab: Lab) -> None:
         ({"usages": ("digital signature", "client auth", "server auth")}, "usages"),
     ],
 )
-@in_loop
 async def test_csr_not_matching_bootstrap_token_is_denied(lab: Lab, odd: dict[str, Any], words: str) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-3")
@@ -120,7 +116,6 @@ async def test_csr_not_matching_bootstrap_token_is_denied(lab: Lab, odd: dict[st
         assert site.told_of("edge-3") == ["refused", "failed"]
 
 
-@in_loop
 async def test_bootstrap_token_cannot_be_used_for_another_signer(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-3")
@@ -129,7 +124,6 @@ async def test_bootstrap_token_cannot_be_used_for_another_signer(lab: Lab) -> No
             await site.ask(token, "edge-3", signer="kubernetes.io/kube-apiserver-client")
 
 
-@in_loop
 async def test_expired_unknown_and_replaced_tokens_are_rejected(lab: Lab) -> None:
     async with watched(lab) as site:
         expired = await site.mint("edge-4", timedelta(seconds=-1))
@@ -146,7 +140,6 @@ async def test_expired_unknown_and_replaced_tokens_are_rejected(lab: Lab) -> Non
         assert "another bootstrap token" in decision["message"]
 
 
-@in_loop
 async def test_two_replicas_approve_exactly_one_csr(lab: Lab) -> None:
     async with watched(lab, replicas=2) as site:
         token = await site.mint("edge-6")
@@ -161,7 +154,6 @@ async def test_two_replicas_approve_exactly_one_csr(lab: Lab) -> None:
         assert site.heard.about("edge-6").count("refused") == 5
 
 
-@in_loop
 async def test_csr_claimed_by_another_replica_is_completed(lab: Lab) -> None:
     async with watched(lab) as site:
         minted = await site.mint("edge-7")
@@ -178,7 +170,6 @@ async def test_csr_claimed_by_another_replica_is_completed(lab: Lab) -> None:
         await later.certificate(name)
 
 
-@in_loop
 async def test_csr_is_not_approved_until_attempt_is_recorded(lab: Lab) -> None:
     async with watched(lab) as site:
         site.heard.deaf = True
@@ -196,7 +187,6 @@ async def test_csr_is_not_approved_until_attempt_is_recorded(lab: Lab) -> None:
         assert site.heard.about("edge-8")[0] == "attempted"
 
 
-@in_loop
 async def test_admission_policy_blocks_other_csr_approver(lab: Lab) -> None:
     async with watched(lab) as site:
         token, other = await site.mint("edge-9"), await site.mint("edge-19")
@@ -226,7 +216,6 @@ async def test_admission_policy_blocks_other_csr_approver(lab: Lab) -> None:
     assert rivals == ["ClusterRoleBinding rival-approver"]
 
 
-@in_loop
 async def test_foreign_csr_approval_is_revoked_without_admission_policy(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-10")
@@ -257,7 +246,6 @@ async def test_foreign_csr_approval_is_revoked_without_admission_policy(lab: Lab
         await client.close()
 
 
-@in_loop
 async def test_serving_certificate_is_approved_for_own_names_only(lab: Lab) -> None:
     pair = lab.authority.issue("edge-12", "system:node:edge-12", "system:nodes")
     certificate, key = pair.certificate.read_text(), pair.key.read_text()
@@ -282,7 +270,6 @@ async def test_serving_certificate_is_approved_for_own_names_only(lab: Lab) -> N
             await site.client.delete(f"/api/v1/nodes/{node}")
 
 
-@in_loop
 async def test_csr_for_existing_node_is_approved_only_for_flex_node(lab: Lab) -> None:
     async with watched(lab) as site:
         await make_node(site.client, "edge-17", "192.0.2.17")
@@ -298,7 +285,6 @@ async def test_csr_for_existing_node_is_approved_only_for_flex_node(lab: Lab) ->
         await site.client.delete("/api/v1/nodes/edge-17")
 
 
-@in_loop
 async def test_expiry_of_unused_token_is_reported(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, refresh=0.3)) as site:
         token = await site.mint("edge-18", timedelta(seconds=3))
@@ -307,7 +293,6 @@ async def test_expiry_of_unused_token_is_reported(lab: Lab) -> None:
         assert site.told_of("edge-18") == ["failed"]
 
 
-@in_loop
 async def test_readiness_changes_are_reported_and_left_node_is_deleted(lab: Lab) -> None:
     async with watched(lab) as site:
         site.heard.tokens["edge-14"] = ""
@@ -324,7 +309,6 @@ async def test_readiness_changes_are_reported_and_left_node_is_deleted(lab: Lab)
         assert await site.client.find("/api/v1/nodes/edge-14") is None
 
 
-@in_loop
 async def test_desired_taints_are_applied_and_other_taints_are_kept(lab: Lab) -> None:
     one, other = {"key": "one", "value": "1", "effect": "NoSchedule"}, {"key": "other", "effect": "PreferNoSchedule"}
     operators = {"key": "operator", "effect": "NoSchedule"}
@@ -353,7 +337,6 @@ async def test_desired_taints_are_applied_and_other_taints_are_kept(lab: Lab) ->
         await site.client.delete("/api/v1/nodes/edge-20")
 
 
-@in_loop
 async def test_node_of_deleted_resource_is_removed_when_machine_is_gone(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, refresh=0.3, gone_after=1)) as site:
         for node in ("edge-21", "edge-22"):
@@ -368,7 +351,6 @@ async def test_node_of_deleted_resource_is_removed_when_machine_is_gone(lab: Lab
         await site.client.delete("/api/v1/nodes/edge-21")
 
 
-@in_loop
 async def test_cluster_prerequisites_are_checked_and_repaired(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
@@ -393,7 +375,6 @@ async def levels(client: KubeClient) -> set[str]:
     return {one.level for one in found if (one.level, one.what) != ("warning", "permissions")}
 
 
-@in_loop
 async def test_informer_reconnects_after_api_server_restart(lab: Lab) -> None:
     async with watched(lab) as site:
         server = lab.supervisor.process("kube-apiserver")
@@ -405,7 +386,6 @@ async def test_informer_reconnects_after_api_server_restart(lab: Lab) -> None:
         await site.hears("issued", "edge-15")
 
 
-@in_loop
 async def test_token_is_deleted_when_certificate_is_not_issued_in_time(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, grace=2)) as site:
         token = await site.mint("edge-16")

@@ -25,7 +25,7 @@ from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import api_server, fails, our_command
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.remedy("cluster-not-connected")
-@in_loop
 async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings, kubernetes: ApiServer) -> None:
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     await does(made, *add)
@@ -107,7 +106,6 @@ async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings
         assert await mint(clusters)
 
 
-@in_loop
 async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSettings, kubernetes: ApiServer) -> None:
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     await does(made, *add)
@@ -122,7 +120,6 @@ async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSet
         assert await mint(clusters)
 
 
-@in_loop
 async def test_cluster_that_was_removed_and_added_is_served(made: ServiceSettings, kubernetes: ApiServer) -> None:
     """A running service refuses a record that is older than the one it has read, and a new cluster is not older."""
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))

@@ -12,30 +12,27 @@ import aks_flex_rp
 from aks_flex_rp.time_limit import within
 
 
-def test_cancellation_at_the_end_of_the_work_is_not_lost() -> None:
+async def test_cancellation_at_the_end_of_the_work_is_not_lost() -> None:
     """asyncio.wait_for of Python 3.11 returns the result, and the task goes on for ever."""
     discarded: list[str] = []
 
-    async def main() -> None:
-        done = asyncio.Event()
+    done = asyncio.Event()
 
-        async def work() -> str:
-            await done.wait()
-            return "result"
+    async def work() -> str:
+        await done.wait()
+        return "result"
 
-        async def discard(result: str) -> None:
-            discarded.append(result)
+    async def discard(result: str) -> None:
+        discarded.append(result)
 
-        task = asyncio.ensure_future(within(60, work(), discard))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        done.set()
-        await asyncio.sleep(0)  # the work ends now
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(within(60, work(), discard))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    done.set()
+    await asyncio.sleep(0)  # the work ends now
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert discarded == ["result"]
 
 

@@ -79,21 +79,18 @@ def test_token_for_another_audience_is_refused(cloud: Cloud) -> None:
     assert f'authorization_uri="{cloud.url}/{TENANT_ID}"' in caught.value.challenge
 
 
-def test_rotated_signing_key_of_tenant_is_found(cloud: Cloud) -> None:
+async def test_rotated_signing_key_of_tenant_is_found(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
     clock = Clock()
     tokens = tokens_of(cloud, clock=clock)
 
-    async def rotate() -> None:
-        first = signed_in(cloud, principal)
-        await tokens.caller(first)
-        cloud.keys.rotate()
-        clock.ahead += 60
-        second = signed_in(cloud, principal)
-        assert jwt.get_unverified_header(second[7:])["kid"] != jwt.get_unverified_header(first[7:])["kid"]
-        assert (await tokens.caller(second)).id == principal.object_id
-
-    asyncio.run(rotate())
+    first = signed_in(cloud, principal)
+    await tokens.caller(first)
+    cloud.keys.rotate()
+    clock.ahead += 60
+    second = signed_in(cloud, principal)
+    assert jwt.get_unverified_header(second[7:])["kid"] != jwt.get_unverified_header(first[7:])["kid"]
+    assert (await tokens.caller(second)).id == principal.object_id
 
 
 def test_cached_tenant_keys_are_used_while_tenant_is_unreachable(
@@ -139,7 +136,7 @@ def test_tenant_with_untrusted_certificate_is_unreachable(cloud: Cloud, tmp_path
     assert asyncio.run(tokens_of(cloud, cloud.ca).caller(header)).id == principal.object_id
 
 
-def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
+async def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
     """The service reads them with its own identity, which gives callers no permission."""
     assert PLANT is not None
     assert SIBLING is not None
@@ -156,20 +153,17 @@ def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
     roles = Roles([], AzureAssignments(ArmClient(credential, cloud.url, ca_file=cloud.ca), TENANT_ID, clock))
     tokens = tokens_of(cloud)
 
-    async def ask() -> None:
-        caller = await tokens.caller(signed_in(cloud, reader))
-        assert roles.allows_now(caller, Operation.READ, PLANT) is None
-        assert await roles.allows(caller, Operation.READ, PLANT)
-        assert roles.allows_now(caller, Operation.READ, PLANT) is True
-        assert not await roles.allows(caller, Operation.WRITE, PLANT)
-        assert not await roles.allows(caller, Operation.READ, SIBLING)
-        cloud.assignments.put(CLUSTER, OWNER, reader.object_id)
-        assert not await roles.allows(caller, Operation.WRITE, PLANT)
-        clock.ahead += 301
-        assert await roles.allows(caller, Operation.WRITE, PLANT)
-        assert not await roles.allows(await tokens.caller(signed_in(cloud, below)), Operation.READ, PLANT)
-
-    asyncio.run(ask())
+    caller = await tokens.caller(signed_in(cloud, reader))
+    assert roles.allows_now(caller, Operation.READ, PLANT) is None
+    assert await roles.allows(caller, Operation.READ, PLANT)
+    assert roles.allows_now(caller, Operation.READ, PLANT) is True
+    assert not await roles.allows(caller, Operation.WRITE, PLANT)
+    assert not await roles.allows(caller, Operation.READ, SIBLING)
+    cloud.assignments.put(CLUSTER, OWNER, reader.object_id)
+    assert not await roles.allows(caller, Operation.WRITE, PLANT)
+    clock.ahead += 301
+    assert await roles.allows(caller, Operation.WRITE, PLANT)
+    assert not await roles.allows(await tokens.caller(signed_in(cloud, below)), Operation.READ, PLANT)
 
 
 def test_provider_reads_its_identity_from_environment(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

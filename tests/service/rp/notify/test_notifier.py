@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,12 @@ from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.ports import free_port
-from tests.service.rp.notify.receivers import SOON, Received, receiving
-from tests.service.rp.store.builders import node, record_authenticator
+from tests.service.rp.notify.receivers import Received, receiving
+from tests.service.rp.store.builders import node, record_authenticator, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from aks_flex_rp.store.base import Store
@@ -47,14 +47,8 @@ class Office:
     def hook(self, url: str) -> Webhook:
         return Webhook(url, url, self.secret_file)
 
-    @asynccontextmanager
-    async def store(self) -> AsyncIterator[Store]:
-        store = self.place()
-        await store.start()
-        try:
-            yield store
-        finally:
-            await store.stop()
+    def store(self) -> AbstractAsyncContextManager[Store]:
+        return started(self.place())
 
     def sender(self, url: str, store: Store, pace: RetryPolicy = QUICK) -> WebhookSender:
         return WebhookSender(self.hook(url), store, self.count, pace)
@@ -82,10 +76,6 @@ def office(request: pytest.FixtureRequest, tmp_path: Path, secret_file: Path) ->
     )
 
 
-def run(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, SOON))
-
-
 async def until_empty(store: Store, *senders: WebhookSender) -> None:
     while await store.pending_messages():
         await asyncio.gather(*(each.once() for each in senders))
@@ -96,145 +86,120 @@ def numbers(received: list[Received]) -> list[int]:
     return [each.event["data"]["number"] for each in received]
 
 
-def test_pending_messages_are_sent_once_across_replicas(office: Office, receiver: Receiver) -> None:
-    async def work() -> None:
-        async with office.store() as one, office.store() as other:
-            await office.queue_messages(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
-            await until_empty(
-                one,
-                office.sender(receiver.url, one, RetryPolicy()),
-                office.sender(receiver.url, other, RetryPolicy()),
-            )
-
-    run(work())
+async def test_pending_messages_are_sent_once_across_replicas(office: Office, receiver: Receiver) -> None:
+    async with office.store() as one, office.store() as other:
+        await office.queue_messages(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
+        await until_empty(
+            one,
+            office.sender(receiver.url, one, RetryPolicy()),
+            office.sender(receiver.url, other, RetryPolicy()),
+        )
     assert len({each.headers["webhook-id"] for each in receiver.received}) == 60
     assert len(receiver.received) == 60
     assert office.counts == {"sent": 60}
 
 
-def test_failed_message_is_retried_with_same_id_in_order_of_node(office: Office, receiver: Receiver) -> None:
+async def test_failed_message_is_retried_with_same_id_in_order_of_node(office: Office, receiver: Receiver) -> None:
     statuses = iter([500, 503, 429, 408])
     receiver.answer = lambda _: next(statuses, 200)
 
-    async def work() -> None:
-        async with office.store() as store:
-            await office.queue_messages(store, *["edge-1"] * 4, urls=(receiver.url,))
-            await until_empty(store, office.sender(receiver.url, store))
-
-    run(work())
+    async with office.store() as store:
+        await office.queue_messages(store, *["edge-1"] * 4, urls=(receiver.url,))
+        await until_empty(store, office.sender(receiver.url, store))
     assert numbers(receiver.received) == [0, 0, 0, 0, 0, 1, 2, 3]
     assert len({each.headers["webhook-id"] for each in receiver.received}) == 4
     assert office.counts == {"failed": 4, "sent": 4}
 
 
-def test_refused_message_does_not_block_others_and_is_retried(office: Office, receiver: Receiver) -> None:
+async def test_refused_message_does_not_block_others_and_is_retried(office: Office, receiver: Receiver) -> None:
     refusing = True
     receiver.answer = lambda got: 400 if refusing and got.event["data"]["number"] == 0 else 200
 
-    async def work() -> None:
-        nonlocal refusing
-        async with office.store() as store:
-            await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
-            sender = office.sender(receiver.url, store)
-            while office.counts["sent"] < 2:
-                await sender.once()
-                await asyncio.sleep(0.02)
-            refusing = False
-            await until_empty(store, sender)
-
-    run(work())
+    async with office.store() as store:
+        await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
+        sender = office.sender(receiver.url, store)
+        while office.counts["sent"] < 2:
+            await sender.once()
+            await asyncio.sleep(0.02)
+        refusing = False
+        await until_empty(store, sender)
     sent = numbers(receiver.received)
     assert sent[0] == 0
     assert sent[-1] == 0
     assert [each for each in sent if each] == [1, 2]
 
 
-def test_unreachable_receiver_gets_all_messages_when_it_recovers(office: Office) -> None:
+async def test_unreachable_receiver_gets_all_messages_when_it_recovers(office: Office) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/hook/secret-path"
 
-    async def work() -> None:
-        async with office.store() as store:
-            await office.queue_messages(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
-            sender = office.sender(url, store, RetryPolicy(first=3.0))
-            await sender.once()
-            assert office.counts == {"failed": MAX_CONCURRENT}
-            await sender.once()  # immediately, which is too early
-            assert office.counts == {"failed": MAX_CONCURRENT}
-            with receiving(port=port) as receiver:
-                await until_empty(store, sender)
-            got.extend(receiver.received)
-
     got: list[Received] = []
-    run(work())
+    async with office.store() as store:
+        await office.queue_messages(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
+        sender = office.sender(url, store, RetryPolicy(first=3.0))
+        await sender.once()
+        assert office.counts == {"failed": MAX_CONCURRENT}
+        await sender.once()  # immediately, which is too early
+        assert office.counts == {"failed": MAX_CONCURRENT}
+        with receiving(port=port) as receiver:
+            await until_empty(store, sender)
+        got.extend(receiver.received)
     assert len(got) == 40
     for number in range(20):
         assert numbers([each for each in got if each.event["subject"] == f"edge-{number}"]) == [number, number + 20]
 
 
-def test_hanging_receiver_does_not_block_other_receivers(office: Office, receiver: Receiver) -> None:
-    async def work() -> None:
-        with receiving() as hanging:
-            hanging.hold.clear()
-            async with office.store() as store:
-                await office.queue_messages(store, "edge-1", "edge-2", urls=(hanging.url, receiver.url))
-                stuck = asyncio.create_task(office.sender(hanging.url, store).once())
-                quick = office.sender(receiver.url, store)
-                while len(receiver.received) < 2:
-                    await quick.once()
-                    await asyncio.sleep(0.02)
-                assert not stuck.done()
-                hanging.hold.set()
-                await stuck
-                assert await store.pending_messages() == ()
-
-    run(work())
+async def test_hanging_receiver_does_not_block_other_receivers(office: Office, receiver: Receiver) -> None:
+    with receiving() as hanging:
+        hanging.hold.clear()
+        async with office.store() as store:
+            await office.queue_messages(store, "edge-1", "edge-2", urls=(hanging.url, receiver.url))
+            stuck = asyncio.create_task(office.sender(hanging.url, store).once())
+            quick = office.sender(receiver.url, store)
+            while len(receiver.received) < 2:
+                await quick.once()
+                await asyncio.sleep(0.02)
+            assert not stuck.done()
+            hanging.hold.set()
+            await stuck
+            assert await store.pending_messages() == ()
 
 
-def test_receiver_answering_410_gets_no_more_messages(office: Office, receiver: Receiver) -> None:
+async def test_receiver_answering_410_gets_no_more_messages(office: Office, receiver: Receiver) -> None:
     receiver.answer = lambda _: 410
 
-    async def work() -> None:
-        async with office.store() as store:
-            await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
-            sender = office.sender(receiver.url, store)
-            await sender.once()
-            assert await store.pending_messages() == ()
-            await office.queue_messages(store, "edge-2", urls=(receiver.url,))
-            await sender.once()
-            assert await store.pending_messages() == ()
-
-    run(work())
+    async with office.store() as store:
+        await office.queue_messages(store, *["edge-1"] * 3, urls=(receiver.url,))
+        sender = office.sender(receiver.url, store)
+        await sender.once()
+        assert await store.pending_messages() == ()
+        await office.queue_messages(store, "edge-2", urls=(receiver.url,))
+        await sender.once()
+        assert await store.pending_messages() == ()
     assert len(receiver.received) == 1
     assert office.counts == {"gone": 1, "dropped": 4}
 
 
-def test_message_claimed_by_killed_replica_is_sent_by_another(office: Office, receiver: Receiver) -> None:
-    async def work() -> None:
-        async with office.store() as store:
-            await office.queue_messages(store, "edge-1", urls=(receiver.url,))
-            (taken,) = await store.due_messages(office.hook(receiver.url).key, time.time(), 8, 0.3)
-            sender = office.sender(receiver.url, store)
-            await sender.once()
-            assert receiver.received == []
-            await until_empty(store, sender)
-            assert receiver.received[0].headers["webhook-id"] == taken.id
-
-    run(work())
+async def test_message_claimed_by_killed_replica_is_sent_by_another(office: Office, receiver: Receiver) -> None:
+    async with office.store() as store:
+        await office.queue_messages(store, "edge-1", urls=(receiver.url,))
+        (taken,) = await store.due_messages(office.hook(receiver.url).key, time.time(), 8, 0.3)
+        sender = office.sender(receiver.url, store)
+        await sender.once()
+        assert receiver.received == []
+        await until_empty(store, sender)
+        assert receiver.received[0].headers["webhook-id"] == taken.id
 
 
-def test_outbox_is_bounded_and_drops_messages_older_than_a_day(office: Office, receiver: Receiver) -> None:
-    async def work() -> None:
-        async with office.store() as store:
-            hook = office.hook(receiver.url)
-            await office.queue_messages(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
-            old = EventPublisher((hook,)).messages_about(
-                "/c", "old", [NodeEvent(NodeEventKind.JOINED)], time.time() - 86401
-            )
-            await store.put_node(node("old"), None, (), old)
-            await OutboxCleaner(store, (hook,), 3, office.count).once()
-            await until_empty(store, office.sender(receiver.url, store))
-
-    run(work())
+async def test_outbox_is_bounded_and_drops_messages_older_than_a_day(office: Office, receiver: Receiver) -> None:
+    async with office.store() as store:
+        hook = office.hook(receiver.url)
+        await office.queue_messages(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
+        old = EventPublisher((hook,)).messages_about(
+            "/c", "old", [NodeEvent(NodeEventKind.JOINED)], time.time() - 86401
+        )
+        await store.put_node(node("old"), None, (), old)
+        await OutboxCleaner(store, (hook,), 3, office.count).once()
+        await until_empty(store, office.sender(receiver.url, store))
     assert sorted(numbers(receiver.received)) == [7, 8, 9]
     assert office.counts == {"expired": 1, "dropped": 7, "sent": 3}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.service.rp.rollouts.crash_runs import CrashRuns
-from tests.service.rp.rollouts.rollout_world import Fleet, replica
+from tests.service.rp.rollouts.rollout_world import created_fleet
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from tests.service.rp.rollouts.rollout_world import Run
+    from tests.service.rp.rollouts.rollout_world import Fleet
     from tests.service.rp.store.servers import PostgresServer
 
 STORES = ("sqlite", "postgres")
@@ -43,15 +43,5 @@ def crash_runs(database: str | None, tmp_path: Path) -> Iterator[CrashRuns]:
 
 
 @pytest.fixture
-def run(database: str | None, tmp_path: Path) -> Run:
-    """Returns a function that runs a test with a pool of four nodes."""
-
-    def run(test: Callable[[Fleet], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with replica(tmp_path / "state", database) as here:
-                await (fleet := Fleet(here)).create()
-                await test(fleet)
-
-        asyncio.run(main())
-
-    return run
+def fleet(database: str | None, tmp_path: Path) -> AbstractAsyncContextManager[Fleet]:
+    return created_fleet(tmp_path / "state", database)

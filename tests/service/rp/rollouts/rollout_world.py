@@ -26,14 +26,12 @@ from tests.service.rp.api.service_harness import settings
 from tests.service.rp.api.simulated_fleet import BETTER, GOOD, QUICK, conditions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, Node
-
-    Run = Callable[[Callable[["Fleet"], Awaitable[None]]], None]
 
 numbers = count(1)
 CA_CERT_DATA = "bm8gQ0E="  # no cluster is called
@@ -276,3 +274,11 @@ class Fleet:
             for each in events
             if each.detail.get("rolloutName") == name
         ]
+
+
+@asynccontextmanager
+async def created_fleet(room: Path, database: str | None) -> AsyncIterator[Fleet]:
+    """Yields a pool of four nodes, and a replica that works for it."""
+    async with replica(room, database) as here:
+        await (fleet := Fleet(here)).create()
+        yield fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,140 +17,118 @@ from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD
 from tests.service.rp.rollouts.rollout_world import PERSON, Fleet
 
-if TYPE_CHECKING:
-    from tests.service.rp.rollouts.rollout_world import Run
-
-
 # People
 
 
-def test_pool_edited_and_node_moved_during_a_roll_out(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start()
+async def test_pool_edited_and_node_moved_during_a_roll_out(fleet: Fleet) -> None:
+    await fleet.start()
+    await fleet.replica.step()
+    assert await fleet.write({**BETTER, "nodeConfig": {"maxPods": 70}}) == 3  # it goes on with revision 2
+    other = Fleet(fleet.replica, f"{fleet.pool}x", size=0)
+    await other.create(GOOD)
+    body = {"properties": {"poolName": other.pool}}
+    await fleet.replica.commands.put(
+        fleet.cluster, fleet.names[3], body, Preconditions(override_rollout=True), PERSON, url=False
+    )
+    await fleet.run("Succeeded")
+    assert (await fleet.states())[fleet.names[3]] == "Gone"
+    assert (await fleet.causes())[fleet.names[3]] in {
+        f"It is in the pool {other.pool} now.",
+        "It was taken out by somebody@example.com.",
+    }
+    assert list((await fleet.revisions()).values()) == [2, 2, 2, 1]
+
+
+async def test_node_that_leaves_between_decision_and_writing_is_no_failure(fleet: Fleet) -> None:
+    first, second = fleet.names[:2]
+    await fleet.start(waves=["100%"])
+    put_rollout: Any = fleet.store.put_rollout
+
+    async def decide(*values: Any, **named: Any) -> Any:
+        stored = await put_rollout(*values, **named)
+        fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
+        override = Preconditions(override_rollout=True)
+        await fleet.replica.commands.delete(fleet.cluster, first, override, PERSON)
+        body = {"properties": {"continuousMonitoring": True}}
+        await fleet.replica.commands.put(fleet.cluster, second, body, override, PERSON, url=False)
+        return stored
+
+    fleet.store.put_rollout = decide  # type: ignore[method-assign]
+    await fleet.replica.step()
+    fleet.silent = {first, second}
+    found = await fleet.run("Succeeded")
+    assert found.state["failures"] == 0
+    causes = await fleet.causes()
+    assert (causes[first], causes[second]) == ("It was deleted.", "It is in no pool now.")
+    assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names[2:]]
+
+
+async def test_pool_deleted_during_a_roll_out_ends_it(fleet: Fleet) -> None:
+    other = Fleet(fleet.replica)
+    await other.create()
+    fleet.stuck = set(fleet.names)
+    await fleet.start()
+    fleet.replica.clocks.advance(1)
+    await other.start()
+    await fleet.replica.step()
+    for name in fleet.names:
+        await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
+    await PoolCommands(fleet.replica.context).delete(fleet.cluster, fleet.pool, Preconditions(), PERSON)
+    await other.run("Succeeded")
+    assert (await fleet.stored()).phase == "None"
+    assert await fleet.store.rollout_signals(10) == ()
+
+
+async def test_abort_during_a_reversal_begins_nothing_more(fleet: Fleet) -> None:
+    fleet.broken = lambda name, revision: name == fleet.names[2] and revision == 2
+    await fleet.start(maxUnavailable="1", waves=["2", "100%"])
+    await fleet.run("Reversing")
+    before = await fleet.given()
+    aborted = await fleet.order("abort")
+    assert (aborted.phase, aborted.state["reason"]) == ("Aborted", "Aborted by somebody@example.com.")
+    for _ in range(5):
         await fleet.replica.step()
-        assert await fleet.write({**BETTER, "nodeConfig": {"maxPods": 70}}) == 3  # it goes on with revision 2
-        other = Fleet(fleet.replica, f"{fleet.pool}x", size=0)
-        await other.create(GOOD)
-        body = {"properties": {"poolName": other.pool}}
-        await fleet.replica.commands.put(
-            fleet.cluster, fleet.names[3], body, Preconditions(override_rollout=True), PERSON, url=False
-        )
-        await fleet.run("Succeeded")
-        assert (await fleet.states())[fleet.names[3]] == "Gone"
-        assert (await fleet.causes())[fleet.names[3]] in {
-            f"It is in the pool {other.pool} now.",
-            "It was taken out by somebody@example.com.",
-        }
-        assert list((await fleet.revisions()).values()) == [2, 2, 2, 1]
-
-    run(test)
+        await fleet.work()
+    assert await fleet.given() == before
+    assert (await fleet.revisions())[fleet.names[1]] == 2
+    assert not (await fleet.stored()).open
+    pool = await fleet.store.pool(PLANT.key, fleet.pool)
+    assert pool
+    assert [each.revision for each in (await fleet.store.pool_versions(pool)).barred] == [2]
+    fleet.broken = lambda _node, _revision: False  # and nobody is lost: a roll-out back to revision 1
+    await fleet.start("back", BETTER, revision=1)
+    await fleet.run("Succeeded", name="back")
+    assert set((await fleet.revisions()).values()) == {1}
 
 
-def test_node_that_leaves_between_decision_and_writing_is_no_failure(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        first, second = fleet.names[:2]
-        await fleet.start(waves=["100%"])
-        put_rollout: Any = fleet.store.put_rollout
-
-        async def decide(*values: Any, **named: Any) -> Any:
-            stored = await put_rollout(*values, **named)
-            fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
-            override = Preconditions(override_rollout=True)
-            await fleet.replica.commands.delete(fleet.cluster, first, override, PERSON)
-            body = {"properties": {"continuousMonitoring": True}}
-            await fleet.replica.commands.put(fleet.cluster, second, body, override, PERSON, url=False)
-            return stored
-
-        fleet.store.put_rollout = decide  # type: ignore[method-assign]
-        await fleet.replica.step()
-        fleet.silent = {first, second}
-        found = await fleet.run("Succeeded")
-        assert found.state["failures"] == 0
-        causes = await fleet.causes()
-        assert (causes[first], causes[second]) == ("It was deleted.", "It is in no pool now.")
-        assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names[2:]]
-
-    run(test)
+async def test_bar_that_a_person_lifts_during_a_reversal_stays_lifted(fleet: Fleet) -> None:
+    fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
+    await fleet.start()
+    await fleet.run("Reversing")
+    await fleet.replica.rollouts.allow_revision(fleet.cluster, fleet.pool, 2, PERSON)
+    await fleet.run("Reversed")
+    pool = await fleet.store.pool(PLANT.key, fleet.pool)
+    assert pool
+    assert (await fleet.store.pool_versions(pool)).barred == ()
+    assert len(await fleet.events("revision.barred")) == 1
 
 
-def test_pool_deleted_during_a_roll_out_ends_it(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        other = Fleet(fleet.replica)
-        await other.create()
-        fleet.stuck = set(fleet.names)
-        await fleet.start()
-        fleet.replica.clocks.advance(1)
-        await other.start()
-        await fleet.replica.step()
-        for name in fleet.names:
-            await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
-        await PoolCommands(fleet.replica.context).delete(fleet.cluster, fleet.pool, Preconditions(), PERSON)
-        await other.run("Succeeded")
-        assert (await fleet.stored()).phase == "None"
-        assert await fleet.store.rollout_signals(10) == ()
+async def test_order_given_while_no_replica_runs_is_carried_out(fleet: Fleet) -> None:
+    fleet.stuck = set(fleet.names)
+    await fleet.start()
+    await fleet.replica.step()
+    fleet.replica.restart()
 
-    run(test)
+    async def do_not_step(_seconds: float) -> None:
+        raise ArmError(503, "Away", "The test has no replica that steps.")
 
-
-def test_abort_during_a_reversal_begins_nothing_more(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.broken = lambda name, revision: name == fleet.names[2] and revision == 2
-        await fleet.start(maxUnavailable="1", waves=["2", "100%"])
-        await fleet.run("Reversing")
-        before = await fleet.given()
-        aborted = await fleet.order("abort")
-        assert (aborted.phase, aborted.state["reason"]) == ("Aborted", "Aborted by somebody@example.com.")
-        for _ in range(5):
-            await fleet.replica.step()
-            await fleet.work()
-        assert await fleet.given() == before
-        assert (await fleet.revisions())[fleet.names[1]] == 2
-        assert not (await fleet.stored()).open
-        pool = await fleet.store.pool(PLANT.key, fleet.pool)
-        assert pool
-        assert [each.revision for each in (await fleet.store.pool_versions(pool)).barred] == [2]
-        fleet.broken = lambda _node, _revision: False  # and nobody is lost: a roll-out back to revision 1
-        await fleet.start("back", BETTER, revision=1)
-        await fleet.run("Succeeded", name="back")
-        assert set((await fleet.revisions()).values()) == {1}
-
-    run(test)
-
-
-def test_bar_that_a_person_lifts_during_a_reversal_stays_lifted(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
-        await fleet.start()
-        await fleet.run("Reversing")
-        await fleet.replica.rollouts.allow_revision(fleet.cluster, fleet.pool, 2, PERSON)
-        await fleet.run("Reversed")
-        pool = await fleet.store.pool(PLANT.key, fleet.pool)
-        assert pool
-        assert (await fleet.store.pool_versions(pool)).barred == ()
-        assert len(await fleet.events("revision.barred")) == 1
-
-    run(test)
-
-
-def test_order_given_while_no_replica_runs_is_carried_out(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.stuck = set(fleet.names)
-        await fleet.start()
-        await fleet.replica.step()
-        fleet.replica.restart()
-
-        async def do_not_step(_seconds: float) -> None:
-            raise ArmError(503, "Away", "The test has no replica that steps.")
-
-        object.__setattr__(fleet.replica.rollouts, "sleep", do_not_step)
-        with pytest.raises(ArmError):
-            await fleet.order("abort")
-        assert (await fleet.shown())["state"] == "Running"
-        fleet.replica.clocks.advance(20)
-        await fleet.replica.step()
-        assert (await fleet.shown())["reason"] == "Aborted by somebody@example.com."
-
-    run(test)
+    object.__setattr__(fleet.replica.rollouts, "sleep", do_not_step)
+    with pytest.raises(ArmError):
+        await fleet.order("abort")
+    assert (await fleet.shown())["state"] == "Running"
+    fleet.replica.clocks.advance(20)
+    await fleet.replica.step()
+    assert (await fleet.shown())["reason"] == "Aborted by somebody@example.com."
 
 
 # The database
@@ -165,141 +143,120 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_roll_out_whose_record_was_changed_by_hand_stops(
-    run: Run, what: str, caplog: pytest.LogCaptureFixture
+async def test_roll_out_whose_record_was_changed_by_hand_stops(
+    fleet: Fleet, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(fleet: Fleet) -> None:
-        await (other := Fleet(fleet.replica)).create()
-        fleet.stuck = set(fleet.names)
-        await fleet.start(template=BAD)
-        fleet.replica.clocks.advance(1)
-        await other.start()
+    await (other := Fleet(fleet.replica)).create()
+    fleet.stuck = set(fleet.names)
+    await fleet.start(template=BAD)
+    fleet.replica.clocks.advance(1)
+    await other.start()
+    await fleet.replica.step()
+    given = await fleet.given()
+    store: Any = fleet.store
+    await store._write_many(CHANGES[what], [(fleet.pool,)])
+    fleet.replica.restart()
+    fleet.replica.clocks.advance(20)
+    fleet.stuck.clear()
+    await other.run("Succeeded")  # others go on
+    with suppress(RecordRefused):
+        await fleet.work()
+    for _ in range(5):
         await fleet.replica.step()
-        given = await fleet.given()
-        store: Any = fleet.store
-        await store._write_many(CHANGES[what], [(fleet.pool,)])
-        fleet.replica.restart()
-        fleet.replica.clocks.advance(20)
-        fleet.stuck.clear()
-        await other.run("Succeeded")  # others go on
-        with suppress(RecordRefused):
-            await fleet.work()
-        for _ in range(5):
-            await fleet.replica.step()
-        assert await fleet.given() == given
-        assert [each for each in await fleet.store.audit(limit=100) if each.what.value == "record.refused"]
-        told = [each for each in caplog.records if f"of the pool {fleet.pool} is not stepped" in each.getMessage()]
-        assert len(told) == 1  # not at every step
-        if what in {"rollout", "phase"}:
-            with pytest.raises(RecordRefused):
-                await fleet.stored()
-
-    run(test)
+    assert await fleet.given() == given
+    assert [each for each in await fleet.store.audit(limit=100) if each.what.value == "record.refused"]
+    told = [each for each in caplog.records if f"of the pool {fleet.pool} is not stepped" in each.getMessage()]
+    assert len(told) == 1  # not at every step
+    if what in {"rollout", "phase"}:
+        with pytest.raises(RecordRefused):
+            await fleet.stored()
 
 
 @pytest.mark.parametrize("database", [None])  # PostgreSQL takes nothing but numbers
-def test_version_that_is_no_number_stops_one_roll_out_alone(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await (other := Fleet(fleet.replica)).create()
-        fleet.stuck = set(fleet.names)
-        await fleet.start()
-        fleet.replica.clocks.advance(1)
-        await other.start()
-        await fleet.replica.step()
-        store: Any = fleet.store
-        await store._write_many("UPDATE rollouts SET version = 'x' WHERE pool = $1", [(fleet.pool,)])
-        await other.run("Succeeded")
-
-    run(test)
+async def test_version_that_is_no_number_stops_one_roll_out_alone(fleet: Fleet) -> None:
+    await (other := Fleet(fleet.replica)).create()
+    fleet.stuck = set(fleet.names)
+    await fleet.start()
+    fleet.replica.clocks.advance(1)
+    await other.start()
+    await fleet.replica.step()
+    store: Any = fleet.store
+    await store._write_many("UPDATE rollouts SET version = 'x' WHERE pool = $1", [(fleet.pool,)])
+    await other.run("Succeeded")
 
 
-def test_roll_outs_created_at_the_same_moment_both_go_on(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await (other := Fleet(fleet.replica)).create()
-        await fleet.start()
-        await other.start()
-        await fleet.replica.step()
-        assert await fleet.given() == [(fleet.names[0], 2)]
-        assert await other.given() == [(other.names[0], 2)]
-        await fleet.run("Succeeded")
-        await other.run("Succeeded")
-
-    run(test)
+async def test_roll_outs_created_at_the_same_moment_both_go_on(fleet: Fleet) -> None:
+    await (other := Fleet(fleet.replica)).create()
+    await fleet.start()
+    await other.start()
+    await fleet.replica.step()
+    assert await fleet.given() == [(fleet.names[0], 2)]
+    assert await other.given() == [(other.names[0], 2)]
+    await fleet.run("Succeeded")
+    await other.run("Succeeded")
 
 
-def test_override_is_kept_if_the_decision_about_it_is_not_stored(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.stuck = set(fleet.names)
-        await fleet.start()
-        await fleet.replica.step()
-        body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 99}}}
-        last = fleet.names[3]
-        await fleet.replica.commands.put(
-            fleet.cluster, last, body, Preconditions(override_rollout=True), PERSON, url=False
-        )
-        put_rollout: Any = fleet.store.put_rollout
+async def test_override_is_kept_if_the_decision_about_it_is_not_stored(fleet: Fleet) -> None:
+    fleet.stuck = set(fleet.names)
+    await fleet.start()
+    await fleet.replica.step()
+    body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 99}}}
+    last = fleet.names[3]
+    await fleet.replica.commands.put(
+        fleet.cluster, last, body, Preconditions(override_rollout=True), PERSON, url=False
+    )
+    put_rollout: Any = fleet.store.put_rollout
 
-        async def be_late(*_values: Any, **_named: Any) -> Any:
-            raise Conflict("Another writer was faster.")
+    async def be_late(*_values: Any, **_named: Any) -> Any:
+        raise Conflict("Another writer was faster.")
 
-        fleet.store.put_rollout = be_late  # type: ignore[method-assign]
-        await fleet.replica.step()
-        fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
-        await fleet.replica.step()
-        assert (await fleet.causes())[last] == "It was taken out by somebody@example.com."
-
-    run(test)
+    fleet.store.put_rollout = be_late  # type: ignore[method-assign]
+    await fleet.replica.step()
+    fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
+    await fleet.replica.step()
+    assert (await fleet.causes())[last] == "It was taken out by somebody@example.com."
 
 
-def test_end_of_a_roll_out_keeps_what_the_next_one_has_downloaded(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(stageTimeoutSeconds=600)
-        await fleet.replica.step()
-        stage = PoolStage(fleet.replica.context, fleet.cluster, fleet.pool, PERSON)
+async def test_end_of_a_roll_out_keeps_what_the_next_one_has_downloaded(fleet: Fleet) -> None:
+    await fleet.start(stageTimeoutSeconds=600)
+    await fleet.replica.step()
+    stage = PoolStage(fleet.replica.context, fleet.cluster, fleet.pool, PERSON)
 
-        async def next_revision() -> int:
-            pool = (await fleet.node(fleet.names[0])).pool
-            return pool.next.revision if pool and pool.next else 0
+    async def next_revision() -> int:
+        pool = (await fleet.node(fleet.names[0])).pool
+        return pool.next.revision if pool and pool.next else 0
 
-        assert await next_revision() == 2
-        await stage.unstage(fleet.names[0], 1)  # late, of an earlier roll-out
-        assert await next_revision() == 2
-        await stage.unstage(fleet.names[0], 2)
-        assert await next_revision() == 0
-
-    run(test)
+    assert await next_revision() == 2
+    await stage.unstage(fleet.names[0], 1)  # late, of an earlier roll-out
+    assert await next_revision() == 2
+    await stage.unstage(fleet.names[0], 2)
+    assert await next_revision() == 0
 
 
-def test_two_roll_outs_of_the_same_moment_are_not_mixed(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        made = await fleet.start()
-        nodes = await fleet.store.rollout_nodes(made)
-        await fleet.order("abort")
-        with pytest.raises(Conflict):
-            await fleet.store.create_rollout(replace(made, key="r2"), nodes)
-        assert await fleet.store.rollout(PLANT.key, fleet.pool, "r2") is None
-
-    run(test)
+async def test_two_roll_outs_of_the_same_moment_are_not_mixed(fleet: Fleet) -> None:
+    made = await fleet.start()
+    nodes = await fleet.store.rollout_nodes(made)
+    await fleet.order("abort")
+    with pytest.raises(Conflict):
+        await fleet.store.create_rollout(replace(made, key="r2"), nodes)
+    assert await fleet.store.rollout(PLANT.key, fleet.pool, "r2") is None
 
 
-def test_roll_out_that_cannot_be_read_is_logged_once_and_tried_later(
-    run: Run, caplog: pytest.LogCaptureFixture
+async def test_roll_out_that_cannot_be_read_is_logged_once_and_tried_later(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start()
-        nodes: Any = fleet.store.rollout_nodes
+    await fleet.start()
+    nodes: Any = fleet.store.rollout_nodes
 
-        async def fail(_rollout: Any) -> Any:
-            raise ValueError("not a node")
+    async def fail(_rollout: Any) -> Any:
+        raise ValueError("not a node")
 
-        fleet.store.rollout_nodes = fail  # type: ignore[assignment]
-        for _ in range(3):
-            await fleet.replica.step()
-        assert [each.getMessage() for each in caplog.records if each.exc_info] == [
-            f"The roll-out r1 of the pool {fleet.pool} cannot be read. It is tried again."
-        ]
-        fleet.store.rollout_nodes = nodes  # type: ignore[method-assign]
-        fleet.replica.clocks.advance(60)
-        await fleet.run("Succeeded")
-
-    run(test)
+    fleet.store.rollout_nodes = fail  # type: ignore[assignment]
+    for _ in range(3):
+        await fleet.replica.step()
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == [
+        f"The roll-out r1 of the pool {fleet.pool} cannot be read. It is tried again."
+    ]
+    fleet.store.rollout_nodes = nodes  # type: ignore[method-assign]
+    fleet.replica.clocks.advance(60)
+    await fleet.run("Succeeded")

@@ -11,7 +11,7 @@ from aks_flex_rp.rollouts.gate_run import GateAnswer
 from tests.service.rp.api.simulated_fleet import BETTER
 
 if TYPE_CHECKING:
-    from tests.service.rp.rollouts.rollout_world import Fleet, Run
+    from tests.service.rp.rollouts.rollout_world import Fleet
 
 DAY = 86400.0
 POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example/c:1"}]}}
@@ -20,300 +20,251 @@ POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": 
 # Nodes
 
 
-def test_node_that_lies_is_found_in_the_soak(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(soakSeconds=600)
-        await fleet.run("Soaking")
-        assert (await fleet.shown())["waitsFor"] == ["the soak time of wave 1"]
-        fleet.unready = {fleet.names[0]}
-        await fleet.run("Reversing")
-        assert (await fleet.shown())["reason"] == f"{fleet.names[0]}: It stopped being Ready after its update."
-        fleet.unready.clear()
-        await fleet.run("Reversed")
-        assert await fleet.given() == [(fleet.names[0], 2), (fleet.names[0], 1)]
-        assert set((await fleet.revisions()).values()) == {1}
-
-    run(test)
+async def test_node_that_lies_is_found_in_the_soak(fleet: Fleet) -> None:
+    await fleet.start(soakSeconds=600)
+    await fleet.run("Soaking")
+    assert (await fleet.shown())["waitsFor"] == ["the soak time of wave 1"]
+    fleet.unready = {fleet.names[0]}
+    await fleet.run("Reversing")
+    assert (await fleet.shown())["reason"] == f"{fleet.names[0]}: It stopped being Ready after its update."
+    fleet.unready.clear()
+    await fleet.run("Reversed")
+    assert await fleet.given() == [(fleet.names[0], 2), (fleet.names[0], 1)]
+    assert set((await fleet.revisions()).values()) == {1}
 
 
-def test_node_that_goes_silent_in_the_soak_comes_back_later(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        first = fleet.names[0]
-        await fleet.start(soakSeconds=600)
-        await fleet.run("Soaking")
-        fleet.silent = {first}
-        await fleet.note_silence()
-        found = await fleet.run("Reversed")
-        assert found.state["reason"] == f"{first}: It stopped reporting after its update."
-        assert found.open
-        assert (await fleet.revisions())[first] == 2  # it cannot be asked yet
-        assert (await fleet.shown())["waveProgress"][0]["offline"] == 1
-        fleet.silent.clear()
-        await fleet.note_silence()
-        for _ in range(5):
-            await fleet.replica.step()
-            await fleet.work()
-        assert (await fleet.states())[first] == "Reversed"
-        assert set((await fleet.revisions()).values()) == {1}
-        assert not (await fleet.stored()).open
-
-    run(test)
+async def test_node_that_goes_silent_in_the_soak_comes_back_later(fleet: Fleet) -> None:
+    first = fleet.names[0]
+    await fleet.start(soakSeconds=600)
+    await fleet.run("Soaking")
+    fleet.silent = {first}
+    await fleet.note_silence()
+    found = await fleet.run("Reversed")
+    assert found.state["reason"] == f"{first}: It stopped reporting after its update."
+    assert found.open
+    assert (await fleet.revisions())[first] == 2  # it cannot be asked yet
+    assert (await fleet.shown())["waveProgress"][0]["offline"] == 1
+    fleet.silent.clear()
+    await fleet.note_silence()
+    for _ in range(5):
+        await fleet.replica.step()
+        await fleet.work()
+    assert (await fleet.states())[first] == "Reversed"
+    assert set((await fleet.revisions()).values()) == {1}
+    assert not (await fleet.stored()).open
 
 
-def test_node_offline_for_a_whole_roll_out_gets_the_newest(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        last = fleet.names[3]
-        fleet.silent = {last}
-        await fleet.note_silence()
-        await fleet.start()
-        await fleet.run("Succeeded")
-        assert (await fleet.states())[last] == "Pending"
-        await fleet.start("r2", {**BETTER, "nodeConfig": {"maxPods": 70}})
-        await fleet.run("Succeeded", name="r2")
-        fleet.silent.clear()
-        await fleet.note_silence()
-        for _ in range(5):
-            await fleet.replica.step()
-            await fleet.work()
-        assert set((await fleet.revisions()).values()) == {3}
-        assert await fleet.given("r1") == [(name, 2) for name in fleet.names[:3]]  # never the older one
-        assert (await fleet.states("r2"))[last] == "Updated"
-
-    run(test)
+async def test_node_offline_for_a_whole_roll_out_gets_the_newest(fleet: Fleet) -> None:
+    last = fleet.names[3]
+    fleet.silent = {last}
+    await fleet.note_silence()
+    await fleet.start()
+    await fleet.run("Succeeded")
+    assert (await fleet.states())[last] == "Pending"
+    await fleet.start("r2", {**BETTER, "nodeConfig": {"maxPods": 70}})
+    await fleet.run("Succeeded", name="r2")
+    fleet.silent.clear()
+    await fleet.note_silence()
+    for _ in range(5):
+        await fleet.replica.step()
+        await fleet.work()
+    assert set((await fleet.revisions()).values()) == {3}
+    assert await fleet.given("r1") == [(name, 2) for name in fleet.names[:3]]  # never the older one
+    assert (await fleet.states("r2"))[last] == "Updated"
 
 
-def test_roll_out_of_offline_nodes_alone_says_what_it_waits_for(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.silent = set(fleet.names)
-        await fleet.note_silence()
-        await fleet.start()
-        for _ in range(3):
-            await fleet.replica.step(3600)
-        shown = await fleet.shown()
-        assert shown["state"] == "Running"
-        assert shown["waitsFor"] == [f"{name}: it is offline" for name in fleet.names]
-        fleet.silent.clear()
-        await fleet.note_silence()
-        await fleet.run("Succeeded")
-
-    run(test)
+async def test_roll_out_of_offline_nodes_alone_says_what_it_waits_for(fleet: Fleet) -> None:
+    fleet.silent = set(fleet.names)
+    await fleet.note_silence()
+    await fleet.start()
+    for _ in range(3):
+        await fleet.replica.step(3600)
+    shown = await fleet.shown()
+    assert shown["state"] == "Running"
+    assert shown["waitsFor"] == [f"{name}: it is offline" for name in fleet.names]
+    fleet.silent.clear()
+    await fleet.note_silence()
+    await fleet.run("Succeeded")
 
 
-def test_wave_whose_nodes_all_went_offline_gets_others(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(waves=["2", "100%"])
-        fleet.silent = set(fleet.names[:2])
-        await fleet.note_silence()
-        await fleet.run("Succeeded")
-        assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names[2:]]
-        assert (await fleet.stored()).open  # the others follow when they return
-
-    run(test)
+async def test_wave_whose_nodes_all_went_offline_gets_others(fleet: Fleet) -> None:
+    await fleet.start(waves=["2", "100%"])
+    fleet.silent = set(fleet.names[:2])
+    await fleet.note_silence()
+    await fleet.run("Succeeded")
+    assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names[2:]]
+    assert (await fleet.stored()).open  # the others follow when they return
 
 
 # The service was away
 
 
 @pytest.mark.parametrize("when", ["update", "soak"])
-def test_nodes_do_not_fail_because_the_provider_was_away(run: Run, when: str) -> None:
+async def test_nodes_do_not_fail_because_the_provider_was_away(fleet: Fleet, when: str) -> None:
     """They could not report. They get the time for it after the return."""
 
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(soakSeconds=60, nodeTimeoutSeconds=600)
-        if when == "update":
-            await fleet.replica.step()
-            assert await fleet.given() == [(fleet.names[0], 2)]
-        else:
-            await fleet.run("Soaking")
-        fleet.replica.restart()
-        fleet.replica.clocks.advance(DAY)
+    await fleet.start(soakSeconds=60, nodeTimeoutSeconds=600)
+    if when == "update":
         await fleet.replica.step()
-        assert (await fleet.shown())["failures"] == 0
-        found = await fleet.run("Succeeded", seconds=30)
-        assert found.state["failures"] == 0
-
-    run(test)
-
-
-def test_node_that_never_reports_after_the_return_fails(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(nodeTimeoutSeconds=600)
-        await fleet.replica.step()
-        fleet.stuck = set(fleet.names)
-        fleet.replica.restart()
-        fleet.replica.clocks.advance(DAY)
-        found = await fleet.run("Reversing", "Reversed", seconds=10)
-        assert found.state["reason"] == f"{fleet.names[0]}: It was not done after 600 s."
-
-    run(test)
-
-
-def test_gate_does_not_fail_because_the_provider_was_away(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        gate = {"name": "job", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
-        await fleet.start(waves=["100%"], gates=[gate])
-        await fleet.run("Gates")
-        fleet.replica.restart()
-        fleet.replica.clocks.advance(DAY)
-        fleet.replica.gates.answers["job"] = GateAnswer(True, "All Jobs succeeded.")  # its Jobs ended meanwhile
-        await fleet.run("Succeeded")
-        assert len({each.id for each in fleet.replica.gates.runs}) == 1  # the same run, continued
-
-    run(test)
-
-
-def test_what_happened_while_no_replica_ran_is_taken_in(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
-        await fleet.start(onFailure="halt")
-        await fleet.replica.step()
-        fleet.replica.restart()
-        await fleet.work()  # a failure, with nobody to take it in
-        assert (await fleet.shown())["state"] == "Running"
-        fleet.replica.clocks.advance(20)
-        found = await fleet.run("Halted", rounds=1)
-        assert found.state["reason"] == f"{fleet.names[0]}: containerd does not start."
         assert await fleet.given() == [(fleet.names[0], 2)]
+    else:
+        await fleet.run("Soaking")
+    fleet.replica.restart()
+    fleet.replica.clocks.advance(DAY)
+    await fleet.replica.step()
+    assert (await fleet.shown())["failures"] == 0
+    found = await fleet.run("Succeeded", seconds=30)
+    assert found.state["failures"] == 0
 
-    run(test)
+
+async def test_node_that_never_reports_after_the_return_fails(fleet: Fleet) -> None:
+    await fleet.start(nodeTimeoutSeconds=600)
+    await fleet.replica.step()
+    fleet.stuck = set(fleet.names)
+    fleet.replica.restart()
+    fleet.replica.clocks.advance(DAY)
+    found = await fleet.run("Reversing", "Reversed", seconds=10)
+    assert found.state["reason"] == f"{fleet.names[0]}: It was not done after 600 s."
 
 
-def test_failure_while_away_stops_what_was_decided_before(run: Run) -> None:
+async def test_gate_does_not_fail_because_the_provider_was_away(fleet: Fleet) -> None:
+    gate = {"name": "job", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
+    await fleet.start(waves=["100%"], gates=[gate])
+    await fleet.run("Gates")
+    fleet.replica.restart()
+    fleet.replica.clocks.advance(DAY)
+    fleet.replica.gates.answers["job"] = GateAnswer(True, "All Jobs succeeded.")  # its Jobs ended meanwhile
+    await fleet.run("Succeeded")
+    assert len({each.id for each in fleet.replica.gates.runs}) == 1  # the same run, continued
+
+
+async def test_what_happened_while_no_replica_ran_is_taken_in(fleet: Fleet) -> None:
+    fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
+    await fleet.start(onFailure="halt")
+    await fleet.replica.step()
+    fleet.replica.restart()
+    await fleet.work()  # a failure, with nobody to take it in
+    assert (await fleet.shown())["state"] == "Running"
+    fleet.replica.clocks.advance(20)
+    found = await fleet.run("Halted", rounds=1)
+    assert found.state["reason"] == f"{fleet.names[0]}: containerd does not start."
+    assert await fleet.given() == [(fleet.names[0], 2)]
+
+
+async def test_failure_while_away_stops_what_was_decided_before(fleet: Fleet) -> None:
     """The process ended between the decision and giving the revision, and another node has failed meanwhile."""
 
-    async def test(fleet: Fleet) -> None:
-        first, second = fleet.names[:2]
-        fleet.broken = lambda name, revision: name == first and revision == 2
-        await fleet.start(onFailure="halt", waves=["2", "100%"])
-        put_node: Any = fleet.store.put_node
+    first, second = fleet.names[:2]
+    fleet.broken = lambda name, revision: name == first and revision == 2
+    await fleet.start(onFailure="halt", waves=["2", "100%"])
+    put_node: Any = fleet.store.put_node
 
-        async def fail_second(node: Any, *values: Any, **named: Any) -> None:
-            if node.key == second:
-                raise asyncio.CancelledError
-            await put_node(node, *values, **named)
+    async def fail_second(node: Any, *values: Any, **named: Any) -> None:
+        if node.key == second:
+            raise asyncio.CancelledError
+        await put_node(node, *values, **named)
 
-        fleet.store.put_node = fail_second  # type: ignore[method-assign]
-        with pytest.raises(asyncio.CancelledError):
-            await fleet.replica.step()
-        fleet.store.put_node = put_node  # type: ignore[method-assign]
-        while (await fleet.revisions())[first] == 1:  # its write is not interrupted
-            await asyncio.sleep(0.01)
-        assert await fleet.states() == dict(
-            zip(fleet.names, ["Updating", "Updating", "Pending", "Pending"], strict=True)
-        )
+    fleet.store.put_node = fail_second  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await fleet.replica.step()
+    fleet.store.put_node = put_node  # type: ignore[method-assign]
+    while (await fleet.revisions())[first] == 1:  # its write is not interrupted
+        await asyncio.sleep(0.01)
+    assert await fleet.states() == dict(zip(fleet.names, ["Updating", "Updating", "Pending", "Pending"], strict=True))
+    await fleet.work()
+    fleet.replica.restart()
+    fleet.replica.clocks.advance(20)
+    await fleet.run("Halted", rounds=2)
+    for _ in range(3):
+        await fleet.replica.step()
         await fleet.work()
-        fleet.replica.restart()
-        fleet.replica.clocks.advance(20)
-        await fleet.run("Halted", rounds=2)
-        for _ in range(3):
-            await fleet.replica.step()
-            await fleet.work()
-        assert await fleet.given() == [(first, 2)]
-        assert (await fleet.states())[second] == "Pending"
-        assert not (await fleet.stored()).open
-
-    run(test)
+    assert await fleet.given() == [(first, 2)]
+    assert (await fleet.states())[second] == "Pending"
+    assert not (await fleet.stored()).open
 
 
 # Clocks
 
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
-def test_clock_jump_neither_skips_nor_extends_a_wait(run: Run, jump: float) -> None:
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(soakSeconds=60, nodeTimeoutSeconds=600, stageTimeoutSeconds=600)
-        fleet.stuck = set(fleet.names)
-        await fleet.replica.step()
-        fleet.replica.clocks.wall += jump
-        await fleet.replica.step()
-        fleet.stuck.clear()
-        assert (await fleet.shown())["failures"] == 0
-        await fleet.run("Soaking")
-        began = fleet.replica.clocks.steady
-        fleet.replica.clocks.wall -= jump
-        await fleet.replica.step()
-        assert (await fleet.shown())["state"] == "Soaking"  # not skipped
-        for _ in range(40):
-            await fleet.replica.step(5)
-            await fleet.work()
-            if (await fleet.shown())["wave"] == 2:
-                break
-        assert 60 <= fleet.replica.clocks.steady - began <= 80
-        await fleet.run("Succeeded", seconds=10, rounds=100)
-
-    run(test)
+async def test_clock_jump_neither_skips_nor_extends_a_wait(fleet: Fleet, jump: float) -> None:
+    await fleet.start(soakSeconds=60, nodeTimeoutSeconds=600, stageTimeoutSeconds=600)
+    fleet.stuck = set(fleet.names)
+    await fleet.replica.step()
+    fleet.replica.clocks.wall += jump
+    await fleet.replica.step()
+    fleet.stuck.clear()
+    assert (await fleet.shown())["failures"] == 0
+    await fleet.run("Soaking")
+    began = fleet.replica.clocks.steady
+    fleet.replica.clocks.wall -= jump
+    await fleet.replica.step()
+    assert (await fleet.shown())["state"] == "Soaking"  # not skipped
+    for _ in range(40):
+        await fleet.replica.step(5)
+        await fleet.work()
+        if (await fleet.shown())["wave"] == 2:
+            break
+    assert 60 <= fleet.replica.clocks.steady - began <= 80
+    await fleet.run("Succeeded", seconds=10, rounds=100)
 
 
-def test_clock_jump_back_does_not_hold_up_downloads(run: Run) -> None:
+async def test_clock_jump_back_does_not_hold_up_downloads(fleet: Fleet) -> None:
     """A node that cannot download begins without it, after the same time."""
 
-    async def test(fleet: Fleet) -> None:
-        await fleet.start(stageTimeoutSeconds=120, waves=["100%"])
-        await fleet.replica.step()
-        assert (await fleet.shown())["waitsFor"][0] == f"{fleet.names[0]}: its downloads"
-        await fleet.replica.step()
-        await fleet.replica.step()
-        fleet.replica.clocks.wall -= DAY
-        for _ in range(15):
-            await fleet.replica.step(9)
-        assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names]
-
-    run(test)
+    await fleet.start(stageTimeoutSeconds=120, waves=["100%"])
+    await fleet.replica.step()
+    assert (await fleet.shown())["waitsFor"][0] == f"{fleet.names[0]}: its downloads"
+    await fleet.replica.step()
+    await fleet.replica.step()
+    fleet.replica.clocks.wall -= DAY
+    for _ in range(15):
+        await fleet.replica.step(9)
+    assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names]
 
 
 # Gates
 
 
-def test_gate_that_never_answers_ends_in_time(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        gate = {"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
-        await fleet.start(gates=[gate])
-        await fleet.run("Gates")
+async def test_gate_that_never_answers_ends_in_time(fleet: Fleet) -> None:
+    gate = {"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
+    await fleet.start(gates=[gate])
+    await fleet.run("Gates")
+    await fleet.replica.step()
+    assert (await fleet.shown())["waitsFor"] == ["the gate load of wave 1"]
+    found = await fleet.run("Reversing", "Reversed", seconds=10)
+    assert found.state["reason"] == "The gate load of wave 1 failed: no answer within 60 s"
+    await fleet.run("Reversed")
+    [shown] = (await fleet.shown())["gateResults"]
+    assert (shown["state"], shown["message"]) == ("Failed", "no answer within 60 s")
+    assert {name for name, _ in await fleet.given()} == {fleet.names[0]}
+
+
+async def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(fleet: Fleet) -> None:
+    gates = fleet.replica.gates
+    await fleet.start(gates=[{"name": "load", "timeoutSeconds": 3600, "job": {"namespace": "x", "template": POD}}])
+    await fleet.run("Gates")
+    while not gates.runs:
         await fleet.replica.step()
-        assert (await fleet.shown())["waitsFor"] == ["the gate load of wave 1"]
-        found = await fleet.run("Reversing", "Reversed", seconds=10)
-        assert found.state["reason"] == "The gate load of wave 1 failed: no answer within 60 s"
-        await fleet.run("Reversed")
-        [shown] = (await fleet.shown())["gateResults"]
-        assert (shown["state"], shown["message"]) == ("Failed", "no answer within 60 s")
-        assert {name for name, _ in await fleet.given()} == {fleet.names[0]}
-
-    run(test)
+    await fleet.order("abort")
+    for _ in range(3):
+        await fleet.replica.step()
+    assert [each.id for each in gates.cleaned] == [gates.runs[0].id]
+    [shown] = (await fleet.shown())["gateResults"]
+    assert (shown["state"], shown["message"]) == ("Failed", "The roll-out ended before it answered.")
 
 
-def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        gates = fleet.replica.gates
-        await fleet.start(
-            gates=[{"name": "load", "timeoutSeconds": 3600, "job": {"namespace": "x", "template": POD}}]
-        )
-        await fleet.run("Gates")
-        while not gates.runs:
-            await fleet.replica.step()
-        await fleet.order("abort")
-        for _ in range(3):
-            await fleet.replica.step()
-        assert [each.id for each in gates.cleaned] == [gates.runs[0].id]
-        [shown] = (await fleet.shown())["gateResults"]
-        assert (shown["state"], shown["message"]) == ("Failed", "The roll-out ended before it answered.")
-
-    run(test)
-
-
-def test_gate_that_flaps_between_waves_stops_the_next(run: Run) -> None:
-    async def test(fleet: Fleet) -> None:
-        gates = fleet.replica.gates
-        gates.answers["load"] = GateAnswer(True, "Good.")
-        await fleet.start(gates=[{"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}])
-        while len(gates.runs) < 1:
-            await fleet.replica.step()
-            await fleet.work()
-        gates.answers["load"] = GateAnswer(False, "Errors: 12 %.")
-        found = await fleet.run("Reversed")
-        assert found.state["reason"].endswith("failed: Errors: 12 %.")
-        results = [(each["wave"], each["state"]) for each in (await fleet.shown())["gateResults"]]
-        assert results[-1][1] == "Failed"
-        assert set((await fleet.revisions()).values()) == {1}
-        assert fleet.names[3] not in {name for name, _ in await fleet.given()}
-
-    run(test)
+async def test_gate_that_flaps_between_waves_stops_the_next(fleet: Fleet) -> None:
+    gates = fleet.replica.gates
+    gates.answers["load"] = GateAnswer(True, "Good.")
+    await fleet.start(gates=[{"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}])
+    while len(gates.runs) < 1:
+        await fleet.replica.step()
+        await fleet.work()
+    gates.answers["load"] = GateAnswer(False, "Errors: 12 %.")
+    found = await fleet.run("Reversed")
+    assert found.state["reason"].endswith("failed: Errors: 12 %.")
+    results = [(each["wave"], each["state"]) for each in (await fleet.shown())["gateResults"]]
+    assert results[-1][1] == "Failed"
+    assert set((await fleet.revisions()).values()) == {1}
+    assert fleet.names[3] not in {name for name, _ in await fleet.given()}

@@ -74,62 +74,58 @@ async def pause_in(
 
 @pytest.mark.parametrize("is_bad", [False, True], ids=["good", "bad"])
 @pytest.mark.parametrize("method", ["put_node", "put_rollout", "put_pool_versions", "signals_handled"])
-def test_replica_that_lost_its_lease_in_a_step_does_nothing(
+async def test_replica_that_lost_its_lease_in_a_step_does_nothing(
     postgres: PostgresServer, tmp_path: Path, method: str, is_bad: bool
 ) -> None:
-    async def main() -> None:
-        async with pair(tmp_path, postgres.new_database()) as (one, other, fleet):
-            if is_bad:
-                fleet.broken = lambda name, revision: name == fleet.names[1] and revision == 2
-            await fleet.start()
-            stopped, blocked = await pause_in(one, fleet, method)
-            await other.controller.once()
-            assert other.controller.rollouts == []  # it waits for the lease
-            one.clocks.advance(20.0)
-            await fleet.run("Reversed" if is_bad else "Succeeded")
-            found, states = await fleet.stored(), await fleet.events("rollout.created", "rollout.state")
-            given, nodes = await fleet.given(), await fleet.states()
+    async with pair(tmp_path, postgres.new_database()) as (one, other, fleet):
+        if is_bad:
+            fleet.broken = lambda name, revision: name == fleet.names[1] and revision == 2
+        await fleet.start()
+        stopped, blocked = await pause_in(one, fleet, method)
+        await other.controller.once()
+        assert other.controller.rollouts == []  # it waits for the lease
+        one.clocks.advance(20.0)
+        await fleet.run("Reversed" if is_bad else "Succeeded")
+        found, states = await fleet.stored(), await fleet.events("rollout.created", "rollout.state")
+        given, nodes = await fleet.given(), await fleet.states()
 
-            blocked.release()
-            await stopped
-            for _ in range(3):
-                await one.controller.once()
+        blocked.release()
+        await stopped
+        for _ in range(3):
+            await one.controller.once()
 
-            assert one.controller.rollouts == []
-            assert await fleet.stored() == found
-            assert await fleet.states() == nodes
-            assert await fleet.given() == given
-            assert len(given) == len(set(given)) == 4
-            assert await fleet.events("rollout.created", "rollout.state") == states
-            pool = await fleet.store.pool(PLANT.key, fleet.pool)
-            assert pool
-            versions = await fleet.store.pool_versions(pool)
-            assert (versions.stable, [each.revision for each in versions.barred]) == ((1, [2]) if is_bad else (2, []))
-
-    asyncio.run(main())
+        assert one.controller.rollouts == []
+        assert await fleet.stored() == found
+        assert await fleet.states() == nodes
+        assert await fleet.given() == given
+        assert len(given) == len(set(given)) == 4
+        assert await fleet.events("rollout.created", "rollout.state") == states
+        pool = await fleet.store.pool(PLANT.key, fleet.pool)
+        assert pool
+        versions = await fleet.store.pool_versions(pool)
+        assert (versions.stable, [each.revision for each in versions.barred]) == ((1, [2]) if is_bad else (2, []))
 
 
-def test_stale_success_does_not_make_a_reversed_revision_stable(postgres: PostgresServer, tmp_path: Path) -> None:
+async def test_stale_success_does_not_make_a_reversed_revision_stable(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     """A replica is paused when it is about to store the success. Meanwhile another one sees a node fail."""
 
-    async def main() -> None:
-        async with pair(tmp_path, postgres.new_database()) as (one, _other, fleet):
-            await fleet.start(waves=["100%"], soakSeconds=5)
-            stopped, blocked = await pause_in(one, fleet, "put_pool_versions")
-            fleet.unready = {fleet.names[0]}
-            await fleet.work()
-            one.clocks.advance(20.0)
-            await fleet.run("Reversing")
-            fleet.unready.clear()
-            await fleet.run("Reversed")
-            blocked.release()
-            await stopped
-            pool = await fleet.store.pool(PLANT.key, fleet.pool)
-            assert pool
-            assert (await fleet.store.pool_versions(pool)).stable == 1
-            assert set((await fleet.revisions()).values()) == {1}
-
-    asyncio.run(main())
+    async with pair(tmp_path, postgres.new_database()) as (one, _other, fleet):
+        await fleet.start(waves=["100%"], soakSeconds=5)
+        stopped, blocked = await pause_in(one, fleet, "put_pool_versions")
+        fleet.unready = {fleet.names[0]}
+        await fleet.work()
+        one.clocks.advance(20.0)
+        await fleet.run("Reversing")
+        fleet.unready.clear()
+        await fleet.run("Reversed")
+        blocked.release()
+        await stopped
+        pool = await fleet.store.pool(PLANT.key, fleet.pool)
+        assert pool
+        assert (await fleet.store.pool_versions(pool)).stable == 1
+        assert set((await fleet.revisions()).values()) == {1}
 
 
 # Processes
@@ -183,45 +179,42 @@ async def work_until(fleet: Fleet, is_done: Any) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_lease_moves_when_its_holder_is_killed_or_paused(
+async def test_lease_moves_when_its_holder_is_killed_or_paused(
     postgres: PostgresServer, tmp_path: Path, replicas: list[SteppingReplica]
 ) -> None:
     database = postgres.new_database()
 
-    async def main() -> None:
-        async with replica(tmp_path / "nodes", database) as here:
-            fleet = Fleet(here, size=6)
-            await fleet.create()
+    async with replica(tmp_path / "nodes", database) as here:
+        fleet = Fleet(here, size=6)
+        await fleet.create()
 
-            async def moved(before: str) -> bool:
-                return await holder(fleet) not in {before, ""}
+        async def moved(before: str) -> bool:
+            return await holder(fleet) not in {before, ""}
 
-            async def reached(wave: int) -> bool:
-                return bool((await fleet.shown())["wave"] >= wave)
+        async def reached(wave: int) -> bool:
+            return bool((await fleet.shown())["wave"] >= wave)
 
-            async def ended() -> bool:
-                return not (await fleet.stored()).active
+        async def ended() -> bool:
+            return not (await fleet.stored()).active
 
-            replicas.extend(SteppingReplica(tmp_path / each, database) for each in ("a", "b"))
-            await work_until(fleet, lambda: moved(""))
-            first = await holder(fleet)
-            await fleet.start(soakSeconds=1, maxUnavailable="1", waves=["1", "2", "50%", "100%"])
-            await work_until(fleet, lambda: reached(2))
-            next(each for each in replicas if each.holder == first).send(signal.SIGKILL)
-            await work_until(fleet, lambda: moved(first))
-            replicas.append(SteppingReplica(tmp_path / "c", database))
-            second = await holder(fleet)
-            await work_until(fleet, lambda: reached(3))
-            paused = next(each for each in replicas if each.holder == second)
-            paused.send(signal.SIGSTOP)
-            await work_until(fleet, lambda: moved(second))
-            await work_until(fleet, lambda: reached(4))
-            paused.send(signal.SIGCONT)
-            await work_until(fleet, ended)
-            assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names]  # each of them once
-            states = [each.detail["state"] for each in await fleet.events("rollout.state")]
-            assert states == [*["Running", "Soaking"] * 4, "Succeeded"]
-            assert len(await fleet.events("rollout.created")) == 1
-            assert "Traceback" not in "".join(Path(each.log.name).read_text() for each in replicas)
-
-    asyncio.run(main())
+        replicas.extend(SteppingReplica(tmp_path / each, database) for each in ("a", "b"))
+        await work_until(fleet, lambda: moved(""))
+        first = await holder(fleet)
+        await fleet.start(soakSeconds=1, maxUnavailable="1", waves=["1", "2", "50%", "100%"])
+        await work_until(fleet, lambda: reached(2))
+        next(each for each in replicas if each.holder == first).send(signal.SIGKILL)
+        await work_until(fleet, lambda: moved(first))
+        replicas.append(SteppingReplica(tmp_path / "c", database))
+        second = await holder(fleet)
+        await work_until(fleet, lambda: reached(3))
+        paused = next(each for each in replicas if each.holder == second)
+        paused.send(signal.SIGSTOP)
+        await work_until(fleet, lambda: moved(second))
+        await work_until(fleet, lambda: reached(4))
+        paused.send(signal.SIGCONT)
+        await work_until(fleet, ended)
+        assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names]  # each of them once
+        states = [each.detail["state"] for each in await fleet.events("rollout.state")]
+        assert states == [*["Running", "Soaking"] * 4, "Succeeded"]
+        assert len(await fleet.events("rollout.created")) == 1
+        assert "Traceback" not in "".join(Path(each.log.name).read_text() for each in replicas)

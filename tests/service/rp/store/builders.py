@@ -6,7 +6,7 @@ import asyncio
 import base64
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_rp.raw_database import Database, Row
+    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
     from tests.service.rp.store.conftest import Place
 
+StoreType = TypeVar("StoreType", bound="Store")
 KEY = b"k" * 32
 
 
@@ -38,6 +40,16 @@ def write_keys(state: Path) -> None:
     file = state / "keys"
     file.touch(0o600)
     file.write_bytes(base64.urlsafe_b64encode(KEY) + b"\n")
+
+
+@asynccontextmanager
+async def started(store: StoreType) -> AsyncIterator[StoreType]:
+    """Runs a store for the block."""
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
 
 
 SOON = 30.0  # an upper limit for what takes milliseconds

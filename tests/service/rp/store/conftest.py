@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import record_authenticator
+from tests.service.rp.store.builders import record_authenticator, started
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from aks_flex_rp.store.base import Store
@@ -76,26 +75,11 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def store(place: Place) -> Store:
-    """Returns a store that runs during the test."""
-    return place()
+def store(place: Place) -> AbstractAsyncContextManager[Store]:
+    """Returns a store that runs during a coroutine test."""
+    return started(place())
 
 
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a coroutine test in its own event loop, with its store started before and stopped after."""
-    if not iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in signature(pyfuncitem.obj).parameters}
-    asyncio.run(with_store(pyfuncitem.obj, arguments))
-    return True
-
-
-async def with_store(test: Callable[..., Awaitable[None]], arguments: dict[str, Any]) -> None:
-    store: Store | None = arguments.get("store")
-    if store:
-        await store.start()
-    try:
-        await test(**arguments)
-    finally:
-        if store:
-            await store.stop()
+@pytest.fixture
+def sqlite_store(sqlite: SqlitePlace) -> AbstractAsyncContextManager[SqliteStore]:
+    return started(sqlite())

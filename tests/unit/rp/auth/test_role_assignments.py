@@ -84,22 +84,19 @@ def test_assignments_are_not_read_for_callers_of_other_tenants() -> None:
     assert len(azure.asked) == 1
 
 
-def test_role_assignments_are_cached_for_five_minutes() -> None:
+async def test_role_assignments_are_cached_for_five_minutes() -> None:
     azure = Azure(assigned(READER, str(CLUSTER)))
     roles = azure.roles()
 
-    async def ask() -> None:
-        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
-        assert await roles.allows(CALLER, Operation.READ, CLUSTER)
-        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is True
-        assert roles.allows_now(CALLER, Operation.WRITE, CLUSTER) is False
-        assert roles.allows_now(CALLER, Operation.READ, SIBLING) is None
-        azure.now += 301
-        azure.assignments.clear()
-        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
-        assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
-
-    asyncio.run(ask())
+    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
+    assert await roles.allows(CALLER, Operation.READ, CLUSTER)
+    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is True
+    assert roles.allows_now(CALLER, Operation.WRITE, CLUSTER) is False
+    assert roles.allows_now(CALLER, Operation.READ, SIBLING) is None
+    azure.now += 301
+    azure.assignments.clear()
+    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
+    assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
     path = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments?2022-04-01"
     assert azure.asked == [(path, {"$filter": "assignedTo('oid-1')"})] * 2
 
@@ -115,34 +112,28 @@ def test_concurrent_checks_share_one_role_assignment_request() -> None:
     assert len(azure.asked) == 1
 
 
-def test_cached_role_assignments_are_used_for_an_hour_if_azure_is_down() -> None:
+async def test_cached_role_assignments_are_used_for_an_hour_if_azure_is_down() -> None:
     azure = Azure(assigned(OWNER, "/"))
     roles = azure.roles()
 
-    async def go_away() -> None:
-        assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
-        azure.away = True
-        for _ in range(11):
-            azure.now += 310
-            assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
+    assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
+    azure.away = True
+    for _ in range(11):
         azure.now += 310
-        assert not await roles.allows(CALLER, Operation.WRITE, CLUSTER)
-        azure.away = False
-        azure.now += 20
         assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
+    azure.now += 310
+    assert not await roles.allows(CALLER, Operation.WRITE, CLUSTER)
+    azure.away = False
+    azure.now += 20
+    assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
 
-    asyncio.run(go_away())
 
-
-def test_callers_are_denied_and_requests_limited_if_azure_is_unreachable() -> None:
+async def test_callers_are_denied_and_requests_limited_if_azure_is_unreachable() -> None:
     azure = Azure(assigned(OWNER, "/"))
     azure.away = True
     roles = azure.roles()
 
-    async def ask() -> None:
-        for _ in range(100):
-            assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
-            azure.now += 0.1
-
-    asyncio.run(ask())
+    for _ in range(100):
+        assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
+        azure.now += 0.1
     assert len(azure.asked) == 1

@@ -241,100 +241,77 @@ def test_refusal_does_not_echo_token_and_challenge_header_is_valid() -> None:
     assert Unauthenticated("AuthenticationFailed", 'a "b" \\ \r\n é').challenge.count('"') == 4
 
 
-def test_rotated_tenant_key_is_fetched_and_old_key_is_no_longer_trusted() -> None:
+async def test_rotated_tenant_key_is_fetched_and_old_key_is_no_longer_trusted() -> None:
     issuer = Issuer()
     now = 0.0
     old = issuer.sign()
 
-    async def rotate() -> None:
-        nonlocal now
-        tokens = issuer.tokens(monotonic=lambda: now)
-        await tokens.caller(bearer(old))
-        issuer.keys = {"second": rsa_key("second")}
-        now += 60
-        assert (await tokens.caller(bearer(issuer.sign("second")))).id == OID
-        with pytest.raises(Unauthenticated):  # another token, because the first one is cached
-            await tokens.caller(bearer(jwt.encode(claims(x=1), rsa_key("first"), "RS256", headers={"kid": "first"})))
-
-    asyncio.run(rotate())
+    tokens = issuer.tokens(monotonic=lambda: now)
+    await tokens.caller(bearer(old))
+    issuer.keys = {"second": rsa_key("second")}
+    now += 60
+    assert (await tokens.caller(bearer(issuer.sign("second")))).id == OID
+    with pytest.raises(Unauthenticated):  # another token, because the first one is cached
+        await tokens.caller(bearer(jwt.encode(claims(x=1), rsa_key("first"), "RS256", headers={"kid": "first"})))
 
 
-def test_unknown_key_ids_trigger_limited_key_requests() -> None:
+async def test_unknown_key_ids_trigger_limited_key_requests() -> None:
     issuer = Issuer()
     now = 0.0
 
-    async def flood() -> None:
-        nonlocal now
-        tokens = issuer.tokens(monotonic=lambda: now)
-        await tokens.caller(bearer(issuer.sign()))
-        for moment in range(60):
-            now = float(moment)
-            token = jwt.encode(claims(), rsa_key("another"), "RS256", headers={"kid": f"made-up-{moment}"})
-            with pytest.raises(Unauthenticated):
-                await tokens.caller(bearer(token))
-
-    asyncio.run(flood())
+    tokens = issuer.tokens(monotonic=lambda: now)
+    await tokens.caller(bearer(issuer.sign()))
+    for moment in range(60):
+        now = float(moment)
+        token = jwt.encode(claims(), rsa_key("another"), "RS256", headers={"kid": f"made-up-{moment}"})
+        with pytest.raises(Unauthenticated):
+            await tokens.caller(bearer(token))
     assert len(issuer.asked) == 4  # metadata and keys, at start and once more in a minute
 
 
-def test_concurrent_verifications_share_one_key_request() -> None:
+async def test_concurrent_verifications_share_one_key_request() -> None:
     issuer = Issuer()
 
-    async def crowd() -> None:
-        tokens = issuer.tokens()
-        await asyncio.gather(*(tokens.caller(bearer(issuer.sign(n=n))) for n in range(20)))
-
-    asyncio.run(crowd())
+    tokens = issuer.tokens()
+    await asyncio.gather(*(tokens.caller(bearer(issuer.sign(n=n))) for n in range(20)))
     assert len(issuer.asked) == 2
 
 
-def test_cached_keys_are_used_while_tenant_is_unreachable() -> None:
+async def test_cached_keys_are_used_while_tenant_is_unreachable() -> None:
     issuer = Issuer()
     now = 0.0
 
-    async def go_away() -> None:
-        nonlocal now
-        tokens = issuer.tokens(monotonic=lambda: now)
-        await tokens.caller(bearer(issuer.sign()))
-        issuer.away = True
-        now += 100_000
-        assert (await tokens.caller(bearer(issuer.sign(x=1)))).id == OID
-
-    asyncio.run(go_away())
+    tokens = issuer.tokens(monotonic=lambda: now)
+    await tokens.caller(bearer(issuer.sign()))
+    issuer.away = True
+    now += 100_000
+    assert (await tokens.caller(bearer(issuer.sign(x=1)))).id == OID
 
 
-def test_verification_fails_as_unreachable_if_tenant_keys_never_loaded() -> None:
+async def test_verification_fails_as_unreachable_if_tenant_keys_never_loaded() -> None:
     issuer = Issuer(away=True)
     now = 0.0
 
-    async def come_back() -> None:
-        nonlocal now
-        tokens = issuer.tokens(monotonic=lambda: now)
-        with pytest.raises(TenantUnreachable, match="connection refused"):
-            await tokens.caller(bearer(issuer.sign()))
-        issuer.away = False
-        now += 5
-        assert (await tokens.caller(bearer(issuer.sign()))).id == OID
-
-    asyncio.run(come_back())
+    tokens = issuer.tokens(monotonic=lambda: now)
+    with pytest.raises(TenantUnreachable, match="connection refused"):
+        await tokens.caller(bearer(issuer.sign()))
+    issuer.away = False
+    now += 5
+    assert (await tokens.caller(bearer(issuer.sign()))).id == OID
 
 
-def test_verified_token_is_cached_until_it_expires() -> None:
+async def test_verified_token_is_cached_until_it_expires() -> None:
     issuer, now = Issuer(), time.time()
     token = bearer(issuer.sign(exp=int(now) + 60))
 
-    async def twice() -> None:
-        nonlocal now
-        tokens = issuer.tokens(clock=lambda: now)
-        assert tokens.cached(token) is None
-        caller = await tokens.caller(token)
-        assert tokens.cached(token) is caller
-        assert tokens.cached(token.encode()) is caller
-        assert tokens.cached(token + "x") is None
-        now += 60 + 301
-        assert tokens.cached(token) is None
-
-    asyncio.run(twice())
+    tokens = issuer.tokens(clock=lambda: now)
+    assert tokens.cached(token) is None
+    caller = await tokens.caller(token)
+    assert tokens.cached(token) is caller
+    assert tokens.cached(token.encode()) is caller
+    assert tokens.cached(token + "x") is None
+    now += 60 + 301
+    assert tokens.cached(token) is None
 
 
 def test_token_cache_size_is_bounded() -> None:

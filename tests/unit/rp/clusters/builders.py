@@ -1,11 +1,9 @@
-"""Builders of certificate signing requests, a fake service, and an event loop for a test."""
+"""Builders of certificate signing requests, and a fake service."""
 
 # ruff: noqa: ARG002 - a listener is told more than a test looks at
 from __future__ import annotations
 
-import asyncio
 import base64
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
@@ -17,18 +15,10 @@ from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
 from aks_flex_rp.clusters.taints import DesiredTaints
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
-
-
-def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(**arguments: Any) -> None:
-        asyncio.run(test(**arguments))  # type: ignore[arg-type]
-
-    return run
 
 
 class Heard:

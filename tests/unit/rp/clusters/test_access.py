@@ -16,7 +16,7 @@ from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, kubelet_role
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
@@ -56,7 +56,6 @@ def test_role_of_exec_nodes_cannot_list_secrets_or_leave_its_kind() -> None:
     )
 
 
-@in_loop
 async def test_identity_is_bound_to_role_required_by_join_method() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -69,7 +68,6 @@ async def test_identity_is_bound_to_role_required_by_join_method() -> None:
     assert scene.gives() == ("system:node-bootstrapper", OTHER)
 
 
-@in_loop
 async def test_modified_role_binding_is_not_recognized() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -82,7 +80,6 @@ async def test_modified_role_binding_is_not_recognized() -> None:
     assert access.read_binding(scene.api.objects[PATH]) is None
 
 
-@in_loop
 async def test_role_binding_with_only_our_label_is_ignored() -> None:
     scene = Scene()
     scene.api.put(
@@ -95,7 +92,6 @@ async def test_role_binding_with_only_our_label_is_ignored() -> None:
     assert await access.identity_nodes(scene.client, OID) == []
 
 
-@in_loop
 async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -106,7 +102,6 @@ async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
     assert scene.heard.told == [("withdrawn", "edge-1")]
 
 
-@in_loop
 async def test_missing_or_modified_role_binding_is_restored() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
@@ -120,7 +115,6 @@ async def test_missing_or_modified_role_binding_is_restored() -> None:
     assert scene.gives() == (KUBELET_ROLE, OID)
 
 
-@in_loop
 async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -132,7 +126,6 @@ async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
     assert scene.heard.told == []
 
 
-@in_loop
 async def test_role_binding_modified_during_restore_is_restored_again() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
@@ -151,7 +144,6 @@ async def test_role_binding_modified_during_restore_is_restored_again() -> None:
     assert scene.gives() == (KUBELET_ROLE, OID)
 
 
-@in_loop
 async def test_recently_granted_access_is_not_withdrawn() -> None:
     scene = Scene(settle=60)
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -161,7 +153,6 @@ async def test_recently_granted_access_is_not_withdrawn() -> None:
     assert scene.gives() == (KUBELET_ROLE, OID)
 
 
-@in_loop
 async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
@@ -180,7 +171,6 @@ async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
     assert scene.gives() is None
 
 
-@in_loop
 async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -196,7 +186,6 @@ async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() ->
     assert ("withdrawn", "edge-1") in scene.heard.told
 
 
-@in_loop
 async def test_access_of_deleted_node_is_withdrawn_after_timeout() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -207,7 +196,6 @@ async def test_access_of_deleted_node_is_withdrawn_after_timeout() -> None:
     assert scene.gives() is None
 
 
-@in_loop
 async def test_consistent_access_requires_no_cluster_requests() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC

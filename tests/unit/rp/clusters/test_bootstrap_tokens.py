@@ -10,7 +10,6 @@ import pytest
 
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import merged, refusal
 from tests.unit.rp.clusters.harness import Scene
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import httpx2
 
 
-@in_loop
 async def test_tokens_are_not_listed_when_nothing_is_pending() -> None:
     scene = Scene()
     await scene.mint()
@@ -29,7 +27,6 @@ async def test_tokens_are_not_listed_when_nothing_is_pending() -> None:
     assert f"GET {bootstrap_tokens.SECRETS}" not in scene.api.calls
 
 
-@in_loop
 async def test_sweep_deletes_only_orphaned_tokens_without_reporting() -> None:
     scene = Scene()
     await scene.mint()
@@ -52,7 +49,6 @@ async def test_sweep_deletes_only_orphaned_tokens_without_reporting() -> None:
     assert scene.heard.told == []
 
 
-@in_loop
 async def test_expired_unused_token_is_reported_before_it_is_deleted() -> None:
     scene = Scene()
     await scene.mint(timedelta(seconds=-1))
@@ -68,7 +64,6 @@ async def test_expired_unused_token_is_reported_before_it_is_deleted() -> None:
     assert not await scene.has_token()
 
 
-@in_loop
 async def test_expired_token_deleted_by_cluster_is_reported_as_failed() -> None:
     scene = Scene()
     await scene.mint(timedelta(seconds=2))  # at least one: its record has whole seconds
@@ -98,7 +93,6 @@ def narrow(scene: Scene) -> None:
     scene.approver = scene.replica()
 
 
-@in_loop
 async def test_token_is_used_once_without_reading_secrets() -> None:
     """The earlier release read all Secrets of kube-system."""
     scene = Scene()
@@ -113,7 +107,6 @@ async def test_token_is_used_once_without_reading_secrets() -> None:
     assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
 
 
-@in_loop
 async def test_expired_token_is_swept_without_reading_secrets() -> None:
     scene = Scene()
     narrow(scene)
@@ -124,7 +117,6 @@ async def test_expired_token_is_swept_without_reading_secrets() -> None:
     assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
 
 
-@in_loop
 async def test_token_created_before_role_was_narrowed_is_used_once() -> None:
     scene = Scene()
     await scene.mint()
@@ -137,7 +129,6 @@ async def test_token_created_before_role_was_narrowed_is_used_once() -> None:
 
 
 @pytest.mark.parametrize("holder", [None, "edge-2"])
-@in_loop
 async def test_unknown_token_is_not_adopted_for_another_node(holder: str | None) -> None:
     """A request with the token of edge-2, or of no node, for the name edge-1."""
     scene = Scene()

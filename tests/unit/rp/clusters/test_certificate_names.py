@@ -12,7 +12,7 @@ from aks_flex_rp.clusters.certificate_names import ClusterNames, ServingExpectat
 from aks_flex_rp.clusters.csr_policy import SERVING_SIGNER, CsrVerdict, check_csr
 from aks_flex_rp.clusters.facts import KUBERNETES
 from aks_flex_rp.clusters.node_controller import NODES
-from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.builders import request_for
 from tests.unit.rp.clusters.fakes import FakeApi
 from tests.unit.rp.clusters.harness import FACTS
 from tests.unit.rp.clusters.test_csr_policy import sent
@@ -126,7 +126,6 @@ def test_serving_csr_for_api_server_name_is_refused() -> None:
     assert verdict == CsrVerdict(False, "'kubernetes' is a name of the API server.")
 
 
-@in_loop
 async def test_names_of_api_server_and_other_nodes_are_read_from_cluster() -> None:
     api = FakeApi()
     api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}})

@@ -15,7 +15,6 @@ from aks_flex_rp.clusters import client as client_module
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.facts import FactOverrides, read_facts
 from aks_flex_rp.clusters.managed_cluster import ManagedConnection
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
 from tests.unit.rp.clusters.test_connections import CLUSTER, PEM, kubeconfig
 
@@ -64,7 +63,6 @@ def only(token: str) -> Any:
     return answer
 
 
-@in_loop
 async def test_new_kubeconfig_is_requested_from_azure_when_old_one_is_refused() -> None:
     azure, api = Azure(), FakeApi()
     async with api.client(ManagedConnection(ID, azure)) as client:
@@ -76,7 +74,6 @@ async def test_new_kubeconfig_is_requested_from_azure_when_old_one_is_refused() 
     assert azure.calls[0].startswith(f"POST {ID}/listClusterAdminCredential ")
 
 
-@in_loop
 async def test_kubeconfig_request_to_azure_is_retried_only_once() -> None:
     azure, api = Azure(), FakeApi()
     api.answers["GET /version"] = only("none")
@@ -87,7 +84,6 @@ async def test_kubeconfig_request_to_azure_is_retried_only_once() -> None:
     assert (caught.value.status, azure.handed) == (401, 2)
 
 
-@in_loop
 async def test_refused_static_kubeconfig_is_not_retried() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("none")
@@ -98,7 +94,6 @@ async def test_refused_static_kubeconfig_is_not_retried() -> None:
     assert api.calls == ["GET /version"]
 
 
-@in_loop
 async def test_azure_cluster_without_local_accounts_is_an_error() -> None:
     class Closed(Azure):
         def post(self, path: str, api_version: str) -> dict[str, Any]:  # noqa: ARG002
@@ -108,7 +103,6 @@ async def test_azure_cluster_without_local_accounts_is_an_error() -> None:
         await ManagedConnection(ID, Closed()).connection()
 
 
-@in_loop
 async def test_cluster_facts_merge_api_server_azure_and_overrides() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("token-1")
@@ -122,7 +116,6 @@ async def test_cluster_facts_merge_api_server_azure_and_overrides() -> None:
     assert type(facts).from_document({**facts.to_document(), "new": 1}) == facts
 
 
-@in_loop
 async def test_cluster_facts_contain_both_ca_certificates_during_rotation() -> None:
     api = FakeApi()
     new = PEM.replace("canary", "newer")
@@ -135,7 +128,6 @@ async def test_cluster_facts_contain_both_ca_certificates_during_rotation() -> N
     assert base64.b64decode(facts.ca_cert_data).decode() == PEM + new
 
 
-@in_loop
 async def test_dns_service_ip_is_read_from_service_or_derived_or_overridden() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only(DIRECT.token)
@@ -155,7 +147,6 @@ async def test_dns_service_ip_is_read_from_service_or_derived_or_overridden() ->
         (httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] unable to get"), "cluster-untrusted"),
     ],
 )
-@in_loop
 async def test_unreachable_or_untrusted_cluster_raises_retriable_error(error: Exception, name: str) -> None:
     def fail(request: httpx2.Request) -> httpx2.Response:
         raise error
@@ -171,7 +162,6 @@ async def test_unreachable_or_untrusted_cluster_raises_retriable_error(error: Ex
     assert DIRECT.token not in str(caught.value)
 
 
-@in_loop
 async def test_closed_client_does_not_reconnect() -> None:
     client = FakeApi().client()
     await client.close()
@@ -180,7 +170,6 @@ async def test_closed_client_does_not_reconnect() -> None:
         await client.get("/version")
 
 
-@in_loop
 async def test_list_reads_all_pages() -> None:
     def page(request: httpx2.Request) -> httpx2.Response:
         more = request.url.params.get("continue")

@@ -6,11 +6,10 @@ import pytest
 
 from aks_flex_rp.clusters.controller import ClusterController
 from aks_flex_rp.clusters.facts import DNS
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi
 
 
-@in_loop
 async def test_cluster_facts_are_reported_on_refresh_and_retried_after_failure() -> None:
     api, heard = FakeApi(), Heard()
     api.put("/version", {"gitVersion": "v1.34.4"})

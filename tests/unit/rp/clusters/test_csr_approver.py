@@ -11,12 +11,10 @@ from aks_flex_node.api.contract import LEFT_ANNOTATION
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.csr_policy import ACCEPTED, REQUESTS
 from aks_flex_rp.clusters.node_controller import NODES
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import merged
 from tests.unit.rp.clusters.harness import Scene
 
 
-@in_loop
 async def test_csr_is_approved_only_after_attempt_is_recorded() -> None:
     scene = Scene()
     await scene.mint()
@@ -32,7 +30,6 @@ async def test_csr_is_approved_only_after_attempt_is_recorded() -> None:
     assert scene.heard.about("edge-1") == ["attempted"]
 
 
-@in_loop
 async def test_denied_csr_is_reported_again_after_failed_report() -> None:
     scene = Scene()
     await scene.mint()
@@ -49,7 +46,6 @@ async def test_denied_csr_is_reported_again_after_failed_report() -> None:
     assert not await scene.has_token()
 
 
-@in_loop
 async def test_invalid_first_csr_revokes_bootstrap_token() -> None:
     scene = Scene()
     await scene.mint()
@@ -62,7 +58,6 @@ async def test_invalid_first_csr_revokes_bootstrap_token() -> None:
     assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
 
 
-@in_loop
 async def test_invalid_later_csr_keeps_token_claimed_by_earlier_csr() -> None:
     scene = Scene()
     await scene.mint()
@@ -75,7 +70,6 @@ async def test_invalid_later_csr_keeps_token_claimed_by_earlier_csr() -> None:
     assert await scene.has_token()
 
 
-@in_loop
 async def test_csr_is_denied_when_node_is_deleted_after_claim() -> None:
     scene = Scene()
     await scene.mint()
@@ -102,7 +96,6 @@ async def test_csr_is_denied_when_node_is_deleted_after_claim() -> None:
     ],
     ids=["foreign", "of azure", "ours", "has left"],
 )
-@in_loop
 async def test_csr_for_name_of_foreign_node_is_denied_but_rejoin_is_approved(
     metadata: dict[str, Any], decision: str
 ) -> None:
@@ -118,7 +111,6 @@ async def test_csr_for_name_of_foreign_node_is_denied_but_rejoin_is_approved(
         assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
 
 
-@in_loop
 async def test_broken_csr_does_not_block_others() -> None:
     scene = Scene()
     await scene.mint()
@@ -129,7 +121,6 @@ async def test_broken_csr_does_not_block_others() -> None:
     assert scene.decisions() == [("Approved", "FlexNodeApproved")]
 
 
-@in_loop
 async def test_signer_failure_revokes_bootstrap_token() -> None:
     scene = Scene()
     await scene.mint()
@@ -140,7 +131,6 @@ async def test_signer_failure_revokes_bootstrap_token() -> None:
     assert not await scene.has_token()
 
 
-@in_loop
 async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     scene = Scene()
     await scene.mint()
@@ -155,7 +145,6 @@ async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
 
-@in_loop
 async def test_forged_accepted_annotation_does_not_protect_invalid_csr() -> None:
     scene = Scene()
     await scene.mint()
@@ -169,7 +158,6 @@ async def test_forged_accepted_annotation_does_not_protect_invalid_csr() -> None
     assert "Its certificate was already issued" in scene.heard.told[0][3]
 
 
-@in_loop
 async def test_token_renewal_during_join_does_not_interrupt_it() -> None:
     scene = Scene()
     await scene.mint()
@@ -181,7 +169,6 @@ async def test_token_renewal_during_join_does_not_interrupt_it() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
 
-@in_loop
 async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     scene = Scene()
     await scene.mint()
@@ -205,7 +192,6 @@ async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     [({"certificate": "signed"}, "issued"), ({"conditions": [{"type": "Failed", "message": "no key"}]}, "failed")],
     ids=["issued", "failed"],
 )
-@in_loop
 async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome: dict[str, Any], told: str) -> None:
     scene = Scene()
     await scene.mint()
@@ -226,7 +212,6 @@ async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome
     assert not await scene.has_token()
 
 
-@in_loop
 async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
     scene = Scene()
     await scene.mint()
@@ -239,7 +224,6 @@ async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
     assert not await scene.has_token()
 
 
-@in_loop
 async def test_csrs_of_other_users_are_ignored() -> None:
     scene = Scene()
     request = scene.ask()

@@ -7,7 +7,6 @@ import pytest
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.clusters import holder
 from aks_flex_rp.clusters.holder import ClusterHolder
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 SERVER = "https://api.example.com"
@@ -15,7 +14,6 @@ OURS = ClusterHolder("ours", "/clusters/plant")
 THEIRS = ClusterHolder("theirs", "/clusters/other")
 
 
-@in_loop
 async def test_mark_is_written_read_and_removed_by_its_provider_alone() -> None:
     api = FakeApi()
     async with api.client() as client:
@@ -29,7 +27,6 @@ async def test_mark_is_written_read_and_removed_by_its_provider_alone() -> None:
         assert await holder.read_holder(client) is None
 
 
-@in_loop
 async def test_cluster_that_hides_the_mark_is_used_as_before() -> None:
     api = FakeApi()
     api.answers[f"GET {holder.MARK}"] = lambda _: refusal(403, "Forbidden")
@@ -65,7 +62,6 @@ def test_cluster_with_another_provider_or_id_is_refused(
 
 
 @pytest.mark.parametrize(("found", "level"), [(None, "warning"), (OURS, "ok"), (THEIRS, "problem")])
-@in_loop
 async def test_cluster_check_reports_the_provider_of_the_cluster(found: ClusterHolder | None, level: str) -> None:
     api = FakeApi()
     async with api.client() as client:

@@ -13,7 +13,7 @@ from aks_flex_rp.clusters import access
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
-from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.builders import request_for
 from tests.unit.rp.clusters.harness import Scene
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
@@ -50,7 +50,6 @@ def has_address(scene: Scene) -> None:
     scene.api.put(f"{NODES}/edge-1", {"metadata": {"labels": labels}, "status": {"addresses": addresses}})
 
 
-@in_loop
 async def test_identity_csrs_of_node_are_approved_repeatedly() -> None:
     scene = await scene_with(CERTIFICATE)
     await scene.approver.changed("ADDED", ask(scene))
@@ -62,7 +61,6 @@ async def test_identity_csrs_of_node_are_approved_repeatedly() -> None:
     assert scene.heard.about("edge-1") == ["asked", "certified", "asked"]
 
 
-@in_loop
 async def test_identity_csr_is_approved_only_after_it_is_recorded() -> None:
     scene = await scene_with(CERTIFICATE)
     request = ask(scene)
@@ -85,7 +83,6 @@ async def test_identity_csr_is_approved_only_after_it_is_recorded() -> None:
         ({"as_user": "kubernetes-admin"}, "identity of node edge-1 requested another certificate"),
     ],
 )
-@in_loop
 async def test_identity_csr_beyond_its_scope_is_denied_with_reason(odd: dict[str, Any], why: str) -> None:
     scene = await scene_with(CERTIFICATE)
     await scene.approver.changed("ADDED", ask(scene, **odd))
@@ -96,7 +93,6 @@ async def test_identity_csr_beyond_its_scope_is_denied_with_reason(odd: dict[str
     assert why in told
 
 
-@in_loop
 async def test_csrs_of_users_without_node_identity_are_ignored() -> None:
     scene = await scene_with(CERTIFICATE)
     for number, user in enumerate((OTHER, "system:serviceaccount:default:somebody", "ann@example.com")):
@@ -106,7 +102,6 @@ async def test_csrs_of_users_without_node_identity_are_ignored() -> None:
     assert scene.heard.told == []
 
 
-@in_loop
 async def test_identity_csr_of_deleted_node_is_denied_despite_binding() -> None:
     scene = await scene_with(CERTIFICATE)
     scene.heard.given.clear()
@@ -115,7 +110,6 @@ async def test_identity_csr_of_deleted_node_is_denied_despite_binding() -> None:
     assert scene.decisions() == DENIED
 
 
-@in_loop
 async def test_identity_csr_for_name_of_foreign_node_is_denied() -> None:
     scene = await scene_with(CERTIFICATE)
     scene.api.put(f"{NODES}/edge-1", {})
@@ -125,7 +119,6 @@ async def test_identity_csr_for_name_of_foreign_node_is_denied() -> None:
     assert "not a flex node" in scene.heard.told[0][3]
 
 
-@in_loop
 async def test_identity_csr_approved_by_others_is_accepted_or_deleted() -> None:
     scene = await scene_with(CERTIFICATE)
     ask(scene)
@@ -138,7 +131,6 @@ async def test_identity_csr_approved_by_others_is_accepted_or_deleted() -> None:
     assert scene.heard.about("edge-1") == ["asked", "refused"]
 
 
-@in_loop
 async def test_client_csr_of_node_with_exec_auth_is_denied() -> None:
     scene = await scene_with(EXEC)
     await scene.approver.changed("ADDED", ask(scene))
@@ -146,7 +138,6 @@ async def test_client_csr_of_node_with_exec_auth_is_denied() -> None:
     assert scene.decisions() == DENIED
 
 
-@in_loop
 async def test_client_csr_is_approved_while_node_switches_from_exec_auth() -> None:
     scene = await scene_with(EXEC)
     scene.heard.methods["edge-1"] = AccessMethod.CERTIFICATE
@@ -155,7 +146,6 @@ async def test_client_csr_is_approved_while_node_switches_from_exec_auth() -> No
     assert scene.decisions() == APPROVED
 
 
-@in_loop
 async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
     scene = await scene_with(EXEC)
     await scene.approver.changed("ADDED", serving(scene))
@@ -166,7 +156,6 @@ async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
     assert scene.decisions() == APPROVED
 
 
-@in_loop
 async def test_serving_csr_for_another_node_is_denied() -> None:
     scene = await scene_with(EXEC)
     has_address(scene)

@@ -12,7 +12,7 @@ import pytest
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.informer import Informer, run_periodically
 from aks_flex_rp.clusters.node_controller import NODES, NodeController
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi
 
 
@@ -56,7 +56,6 @@ def event(kind: str, name: str, version: int) -> dict[str, Any]:
 GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
 
 
-@in_loop
 async def test_informer_lists_once_and_resumes_from_last_version() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11), event("BOOKMARK", "", 20)], [event("DELETED", "a", 21)])
@@ -69,7 +68,6 @@ async def test_informer_lists_once_and_resumes_from_last_version() -> None:
     assert script.asked == ["list", "10", "20"]
 
 
-@in_loop
 async def test_informer_lists_again_after_missed_events() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [GONE], [])
@@ -82,7 +80,6 @@ async def test_informer_lists_again_after_missed_events() -> None:
     assert script.asked == ["list", "10", "list", "10"]
 
 
-@in_loop
 async def test_informer_lists_again_after_failed_event_handler() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11)], [])
@@ -96,7 +93,6 @@ async def test_informer_lists_again_after_failed_event_handler() -> None:
     assert script.asked == ["list", "10", "list", "10"]
 
 
-@in_loop
 async def test_periodic_task_retries_failures_and_can_be_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
     done = asyncio.Event()
@@ -125,7 +121,6 @@ def node(name: str, ready: str = "True", version: str = "v1.34.4", **metadata: A
     }
 
 
-@in_loop
 async def test_node_changes_and_missed_deletions_are_reported() -> None:
     api, heard = FakeApi(), Heard()
     heard.tokens = {"edge-1": "", "edge-2": ""}

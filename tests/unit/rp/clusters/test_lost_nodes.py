@@ -11,7 +11,7 @@ import pytest
 from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters.node_controller import NODES, LostNodeCollector
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi
 
 HOUR = 3600.0
@@ -39,7 +39,6 @@ class Scene:
 
 
 @pytest.mark.parametrize("status", ["Unknown", "False"])
-@in_loop
 async def test_lost_node_is_deleted_from_cluster_and_reported(status: str) -> None:
     scene = Scene()
     scene.sees(status)
@@ -49,7 +48,6 @@ async def test_lost_node_is_deleted_from_cluster_and_reported(status: str) -> No
     assert scene.heard.told == [("removed", "edge-1")]
 
 
-@in_loop
 async def test_lost_node_without_conditions_is_deleted() -> None:
     scene = Scene()
     scene.lost.observe(scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}}))
@@ -68,7 +66,6 @@ async def test_lost_node_without_conditions_is_deleted() -> None:
     ],
     ids=("it is Ready", "it was Ready a while ago", "it came after the deletion", "it is no flex node"),
 )
-@in_loop
 async def test_node_is_kept_if_recently_ready_recreated_or_foreign(words: dict[str, Any]) -> None:
     scene = Scene()
     scene.sees(**words)
@@ -78,7 +75,6 @@ async def test_node_is_kept_if_recently_ready_recreated_or_foreign(words: dict[s
     assert scene.heard.told == []
 
 
-@in_loop
 async def test_node_is_kept_unless_its_resource_was_deleted_long_enough_ago() -> None:
     scene = Scene()
     scene.sees()
@@ -93,7 +89,6 @@ async def test_node_is_kept_unless_its_resource_was_deleted_long_enough_ago() ->
     assert scene.is_there
 
 
-@in_loop
 async def test_node_that_becomes_ready_before_deletion_is_kept() -> None:
     scene = Scene()
     scene.sees()
@@ -111,7 +106,6 @@ async def test_node_that_becomes_ready_before_deletion_is_kept() -> None:
     assert scene.heard.told == []
 
 
-@in_loop
 async def test_ready_or_deleted_nodes_require_no_cluster_requests() -> None:
     scene = Scene()
     scene.sees()

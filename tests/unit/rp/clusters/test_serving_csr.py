@@ -14,7 +14,7 @@ from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import KUBERNETES
 from aks_flex_rp.clusters.node_controller import NODES
-from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.builders import request_for
 from tests.unit.rp.clusters.fakes import refusal
 from tests.unit.rp.clusters.harness import Scene
 
@@ -36,7 +36,6 @@ def says(scene: Scene, node: str, at: str) -> None:
     scene.api.put(f"{NODES}/{node}", {"status": {"addresses": [{"type": "InternalIP", "address": at}]}})
 
 
-@in_loop
 async def test_pending_serving_csr_is_retried_after_error() -> None:
     scene = Scene()
     await scene.approver.changed("ADDED", ask(scene))
@@ -52,7 +51,6 @@ async def test_pending_serving_csr_is_retried_after_error() -> None:
 
 
 @pytest.mark.parametrize("cluster_ip", ["192.0.2.1", "10.0.0.1"])
-@in_loop
 async def test_serving_csr_for_address_of_other_node_or_api_server_is_refused(cluster_ip: str) -> None:
     scene = Scene()
     says(scene, "edge-1", "192.0.2.1")
@@ -64,7 +62,6 @@ async def test_serving_csr_for_address_of_other_node_or_api_server_is_refused(cl
     assert scene.heard.told == [("refused", "edge-1", "csr-1", f"Address 192.0.2.1 belongs to {whose}.")]
 
 
-@in_loop
 async def test_serving_csr_for_custom_api_server_address_is_refused() -> None:
     scene = Scene()
     scene.heard.urls = {"https://192.0.2.1:6443"}
@@ -80,7 +77,6 @@ def claims(scene: Scene, node: str, at: str) -> None:
     scene.api.put(f"{NODES}/{node}", {"metadata": {"labels": MANAGED_LABEL}, "status": {"addresses": addresses}})
 
 
-@in_loop
 async def test_serving_csr_for_address_of_another_flex_node_is_refused() -> None:
     """Attack: a compromised node lists the address of another one on its Node, and serves as that node."""
     scene = Scene()
@@ -92,7 +88,6 @@ async def test_serving_csr_for_address_of_another_flex_node_is_refused() -> None
     assert scene.decisions() == [("Denied", "FlexNodeDenied")]
 
 
-@in_loop
 async def test_serving_csr_for_address_of_a_deleted_node_is_approved() -> None:
     scene = Scene()
     says(scene, "edge-1", "192.0.2.1")
@@ -103,7 +98,6 @@ async def test_serving_csr_for_address_of_a_deleted_node_is_approved() -> None:
     assert scene.decisions() == [("Approved", "FlexNodeApproved")]
 
 
-@in_loop
 async def test_shared_address_is_approved_when_the_setting_allows_it() -> None:
     scene = Scene()
     says(scene, "edge-1", "192.0.2.1")

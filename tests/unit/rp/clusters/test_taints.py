@@ -11,7 +11,7 @@ from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.clusters.taint_controller import TaintController
 from aks_flex_rp.clusters.taints import TAINTS_ANNOTATION, DesiredTaints, taint_patch
-from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ class Scene:
         return self.api.calls.count(f"PATCH {EDGE}")
 
 
-@in_loop
 async def test_taints_are_patched_once_per_change() -> None:
     scene = Scene()
     scene.appears()
@@ -157,7 +156,6 @@ async def test_taints_are_patched_once_per_change() -> None:
     assert (scene.taints, scene.patches) == ([taint("b")], 2)
 
 
-@in_loop
 async def test_taints_are_patched_again_when_node_is_recreated() -> None:
     scene = Scene()
     scene.appears()
@@ -169,7 +167,6 @@ async def test_taints_are_patched_again_when_node_is_recreated() -> None:
     assert (scene.taints, scene.patches) == ([taint("a")], 2)
 
 
-@in_loop
 async def test_taints_of_foreign_node_are_not_changed() -> None:
     scene = Scene()
     scene.appears(metadata={"name": "edge-1", "uid": "u"})
@@ -179,7 +176,6 @@ async def test_taints_of_foreign_node_are_not_changed() -> None:
     assert scene.api.calls == []
 
 
-@in_loop
 async def test_nodes_without_desired_taints_require_no_cluster_requests() -> None:
     scene = Scene()
     scene.heard.wanted, scene.heard.tokens = {}, {"edge-1": ""}
@@ -189,7 +185,6 @@ async def test_nodes_without_desired_taints_require_no_cluster_requests() -> Non
     assert scene.api.calls == []
 
 
-@in_loop
 async def test_failed_taint_reconcile_is_retried() -> None:
     scene = Scene()
     scene.heard.deaf = True
@@ -202,7 +197,6 @@ async def test_failed_taint_reconcile_is_retried() -> None:
     assert scene.taints == [taint("a")]
 
 
-@in_loop
 async def test_taint_patch_conflict_is_retried_with_fresh_node() -> None:
     scene = Scene()
 
@@ -217,7 +211,6 @@ async def test_taint_patch_conflict_is_retried_with_fresh_node() -> None:
     assert (scene.taints, scene.patches) == ([taint("a")], 2)
 
 
-@in_loop
 async def test_forbidden_taint_patch_is_logged_and_not_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -49,40 +49,31 @@ async def shown(counting: FleetCounter) -> int:
     return found
 
 
-def test_fleet_counts_are_cached_for_concurrent_requests() -> None:
-    async def work() -> None:
-        store = Counted()
-        counting = store.counting()
-        assert [await shown(counting) for _ in range(5)] == [1, 1, 1, 1, 1]
-        store.passes(3)
-        assert [await shown(counting) for _ in range(3)] == [1, 2, 2]
-
-    asyncio.run(work())
+async def test_fleet_counts_are_cached_for_concurrent_requests() -> None:
+    store = Counted()
+    counting = store.counting()
+    assert [await shown(counting) for _ in range(5)] == [1, 1, 1, 1, 1]
+    store.passes(3)
+    assert [await shown(counting) for _ in range(3)] == [1, 2, 2]
 
 
-def test_slow_fleet_count_does_not_extend_cache_for_long() -> None:
-    async def work() -> None:
-        store = Counted(takes=60.0)
-        counting = store.counting()
-        await shown(counting)
-        store.takes = 0.0
-        store.passes(31)
-        await shown(counting)
-        assert await shown(counting) == 2
-
-    asyncio.run(work())
+async def test_slow_fleet_count_does_not_extend_cache_for_long() -> None:
+    store = Counted(takes=60.0)
+    counting = store.counting()
+    await shown(counting)
+    store.takes = 0.0
+    store.passes(31)
+    await shown(counting)
+    assert await shown(counting) == 2
 
 
-def test_fleet_counts_are_refreshed_after_clock_moves_backwards() -> None:
-    async def work() -> None:
-        store = Counted()
-        counting = store.counting()
-        await shown(counting)
-        assert await counting.length(LIST) == 2
-        store.now -= 3600
-        store.passes(20)
-        assert await shown(counting) == 3
-        assert await counting.length(LIST) == 4
-        assert store.asked[-1] == store.now
-
-    asyncio.run(work())
+async def test_fleet_counts_are_refreshed_after_clock_moves_backwards() -> None:
+    store = Counted()
+    counting = store.counting()
+    await shown(counting)
+    assert await counting.length(LIST) == 2
+    store.now -= 3600
+    store.passes(20)
+    assert await shown(counting) == 3
+    assert await counting.length(LIST) == 4
+    assert store.asked[-1] == store.now

@@ -15,7 +15,6 @@ from aks_flex_rp.rollouts.gate_jobs import GATE_LABEL, job_manifest, job_name
 from aks_flex_rp.rollouts.gate_run import GateAnswer, GateProgress, GateRefusedError, GateRun
 from aks_flex_rp.rollouts.gate_runner import GateRunner
 from aks_flex_rp.rollouts.job_gate import GRANT, RBAC, JobGateRunner
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import refusal
 from tests.unit.rp.rollouts.gate_builders import (
     CLUSTER,
@@ -75,7 +74,6 @@ def test_template_may_mount_the_token_of_its_service_account() -> None:
     assert job["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
-@in_loop
 async def test_gate_passes_when_jobs_of_all_nodes_succeeded() -> None:
     cluster = JobCluster(*NODES)
     assert await answer(cluster, run_of(job_gate(), *NODES)) == GateAnswer(
@@ -85,7 +83,6 @@ async def test_gate_passes_when_jobs_of_all_nodes_succeeded() -> None:
     assert cluster.most_active <= 20
 
 
-@in_loop
 async def test_failed_job_fails_the_gate_with_exit_code_and_log() -> None:
     cluster = JobCluster(*NODES, outcome=lambda node: FAILED if node == "edge-3" else SUCCEEDED)
     cluster.put(f"{PODS}/smoke-x", pod(terminated={"exitCode": 7, "reason": "Error"}))
@@ -98,7 +95,6 @@ async def test_failed_job_fails_the_gate_with_exit_code_and_log() -> None:
     assert len(found.message) < 700
 
 
-@in_loop
 async def test_failed_job_is_reported_without_the_right_to_its_log() -> None:
     cluster = JobCluster(outcome=lambda _: FAILED)
     cluster.put(f"{PODS}/smoke-x", pod(terminated={"exitCode": 1}))
@@ -107,7 +103,6 @@ async def test_failed_job_is_reported_without_the_right_to_its_log() -> None:
     assert "backoff limit. The service may not get pods/log in the namespace gates. An adm" in found.message
 
 
-@in_loop
 async def test_restarted_gate_creates_no_second_job() -> None:
     cluster = JobCluster("edge-1", "edge-2", outcome=lambda _: RUNNING)
     run = run_of(job_gate(), "edge-1", "edge-2")
@@ -121,14 +116,12 @@ async def test_restarted_gate_creates_no_second_job() -> None:
     assert sorted(cluster.created) == ["edge-1", "edge-2"]
 
 
-@in_loop
 async def test_foreign_job_of_the_same_name_does_not_pass_the_gate() -> None:
     cluster, run = JobCluster(), run_of(job_gate())
     cluster.put(f"{JOBS}/{job_name(run, 'edge-1')}", {"metadata": {"annotations": {"flex.aks.azure.com/node": "x"}}})
     assert "is not the one of this gate" in (await answer(cluster, run)).message
 
 
-@in_loop
 async def test_deleted_job_fails_the_gate() -> None:
     cluster, run = JobCluster(outcome=lambda _: RUNNING), run_of(job_gate())
     work = asyncio.create_task(answer(cluster, run))
@@ -137,7 +130,6 @@ async def test_deleted_job_fails_the_gate() -> None:
     assert "on node edge-1 does not exist: it was deleted" in (await work).message
 
 
-@in_loop
 async def test_node_that_leaves_the_cluster_does_not_block_the_gate() -> None:
     cluster = JobCluster("edge-1", "edge-2", outcome=lambda node: RUNNING if node == "edge-2" else SUCCEEDED)
     work = asyncio.create_task(answer(cluster, run_of(job_gate(), "edge-1", "edge-2", "edge-3")))
@@ -146,7 +138,6 @@ async def test_node_that_leaves_the_cluster_does_not_block_the_gate() -> None:
     assert (await work).message == "The Job succeeded on 1 of 3 nodes. 2 nodes left the cluster: edge-3, edge-2."
 
 
-@in_loop
 async def test_namespace_without_grant_runs_no_job_even_for_administrators() -> None:
     """A person who may create roll-outs could otherwise run pods in kube-system."""
     cluster = JobCluster()
@@ -158,7 +149,6 @@ async def test_namespace_without_grant_runs_no_job_even_for_administrators() -> 
     assert cluster.created == []
 
 
-@in_loop
 async def test_missing_right_is_named_after_three_attempts() -> None:
     cluster = JobCluster()
     cluster.answers[f"POST {JOBS}"] = lambda _: refusal(403, "Forbidden", "jobs.batch is forbidden")
@@ -169,7 +159,6 @@ async def test_missing_right_is_named_after_three_attempts() -> None:
     assert cluster.calls.count(f"POST {JOBS}") == 3
 
 
-@in_loop
 async def test_overloaded_cluster_is_asked_again() -> None:
     cluster = JobCluster()
     refusals = iter([503, 429, 500, 503, 500])
@@ -184,7 +173,6 @@ async def test_overloaded_cluster_is_asked_again() -> None:
     assert (await answer(cluster, run_of(job_gate()))).passed
 
 
-@in_loop
 async def test_job_that_never_ends_fails_the_gate_at_its_time_limit() -> None:
     cluster = JobCluster(outcome=lambda _: RUNNING)
     client = cluster.client()
@@ -195,7 +183,6 @@ async def test_job_that_never_ends_fails_the_gate_at_its_time_limit() -> None:
     runner.stop()
 
 
-@in_loop
 async def test_jobs_that_ended_while_the_provider_was_down_count() -> None:
     cluster = JobCluster("edge-1", "edge-2")
     client, now = cluster.client(), [NOW]
@@ -210,7 +197,6 @@ async def test_jobs_that_ended_while_the_provider_was_down_count() -> None:
     runner.stop()
 
 
-@in_loop
 async def test_gate_tells_what_the_pod_waits_for() -> None:
     cluster = JobCluster(outcome=lambda _: RUNNING)
     cluster.put(f"{PODS}/smoke-x", pod(waiting={"reason": "ImagePullBackOff", "message": "not found"}))
@@ -225,7 +211,6 @@ async def test_gate_tells_what_the_pod_waits_for() -> None:
     assert "Node edge-1: container check: ImagePullBackOff: not found." in progress.text
 
 
-@in_loop
 async def test_unconnected_cluster_is_waited_for() -> None:
     def unconnected(_: str) -> KubeClient:
         raise ClusterError("cluster-not-connected", "The service is not connected yet.", "Try again.")
@@ -238,7 +223,6 @@ async def test_unconnected_cluster_is_waited_for() -> None:
     runner.stop()
 
 
-@in_loop
 async def test_clean_up_deletes_jobs_of_the_run_with_their_pods() -> None:
     cluster, run, asked = JobCluster(), run_of(job_gate()), list[httpx2.Request]()
 
@@ -253,7 +237,6 @@ async def test_clean_up_deletes_jobs_of_the_run_with_their_pods() -> None:
     assert b'"propagationPolicy": "Background"' in request.content
 
 
-@in_loop
 async def test_refused_template_is_found_when_the_roll_out_is_created() -> None:
     cluster = JobCluster()
     cluster.answers[f"POST {JOBS}"] = lambda _: refusal(422, "Invalid", "spec.template.image: Required value")

@@ -16,7 +16,6 @@ from aks_flex_rp.rollouts.gate_run import (
 )
 from aks_flex_rp.rollouts.gate_specs import PrometheusGate
 from aks_flex_rp.rollouts.prometheus_gate import find_violation, read_samples
-from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.rollouts.gate_builders import NOW, prometheus_gate, run_of, webhook_gate
 
 RUN = run_of(webhook_gate(timeoutSeconds=60))
@@ -39,7 +38,6 @@ def test_answer_is_bounded_and_has_no_control_characters() -> None:
     assert answer.message.startswith("red [31m  xxx")
 
 
-@in_loop
 async def test_gate_fails_after_three_refusals_in_a_row_only() -> None:
     steps = [GateRefusedError("1"), GateRefusedError("2"), None, GateRefusedError("3"), GateUnavailableError("away")]
     left = iter([*steps, GateRefusedError("4"), GateRefusedError("5"), AssertionError("not asked again")])
