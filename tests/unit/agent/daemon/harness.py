@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aks_flex_node.agent.config_sources.source import LocalSource
 from aks_flex_node.agent.daemon.controller import Controller
@@ -12,16 +12,22 @@ from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, open_ses
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.drift.detection import Drift
 from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.paths import NEXT_CONFIG
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from tests.unit.agent.daemon.fakes import (
+    OLD,
     WELL,
     FakeHost,
     FakeProvider,
     Quiet,
     StillMonitor,
     StillNode,
+    bundle,
     engine_of,
     eventually,
+    put,
+    settings,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +39,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.daemon.poller import Poller
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
-    from aks_flex_node.agent.job_records.job_result import JobKind
+    from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
+
+StartDaemon: TypeAlias = "Callable[..., Life]"
 
 GOOD = PollResult(ProviderState.CONNECTED)
 GONE = PollResult(ProviderState.DELETED, "ResourceNotFound: gone (status 404)")
@@ -96,8 +104,18 @@ class Life:
 
     def hears(self, verdict: PollResult, after: float = 0.0) -> None:
         self.now += after
-        self.controller.events.put(PollEvent(verdict, ""))
+        self.notices(PollEvent(verdict, ""))
+
+    def notices(self, event: ControllerEvent) -> None:
+        self.controller.events.put(event)
         self.steps()
+
+    def receives_config(self, version: str = "2", outcome: JobResult | None = None) -> None:
+        """Lets a configuration arrive, whose update ends with this result."""
+        if outcome:
+            self.host.outcomes = [outcome]
+        put(self.host, NEXT_CONFIG, bundle(version, settings(secret=OLD)))
+        self.hears(replace(NEWS, version=version))
 
     def steps(self) -> None:
         """Processes all queued and due events."""
@@ -106,8 +124,16 @@ class Life:
     def waits(self, seconds: float) -> None:
         """Advances the clock and reports possible file changes."""
         self.now += seconds
-        self.controller.events.put(FilesChanged(frozenset()))
-        self.steps()
+        self.notices(FilesChanged(frozenset()))
+
+    def changes_policy(self) -> None:
+        self.notices(FilesChanged(frozenset({POLICY_FILE})))
+        while not self.controller.events.empty():
+            self.steps()
+
+    def runs(self, *jobs: str) -> None:
+        """Waits until exactly these jobs have been started since the beginning."""
+        eventually(lambda: self.host.works == list(jobs))
 
     def ends_work(self) -> None:
         """Waits for the result of the running job and processes it."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
-from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import MachineError
 from tests.unit.agent.builders import JOIN
@@ -37,7 +37,7 @@ class Scene:
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=lambda: FakeProvider().has(OLD))
     told: list[tuple[PollResult, str]] = field(default_factory=list)
-    way: PollResult = field(default_factory=lambda: PollResult(ProviderState.CONNECTED))
+    way: PollResult = CONNECTED
 
     def __post_init__(self) -> None:
         self.accepting = ConfigReceiver(
@@ -51,11 +51,16 @@ class Scene:
     def refused(self) -> str:
         return self.told[-1][1]
 
-    def secret(self) -> str:
-        """Returns the secret of the pending configuration."""
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The pending configuration with its version."""
         waiting = kept(self.host)
         assert waiting
-        return str(waiting["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
+        return waiting
+
+    def secret(self) -> str:
+        """Returns the secret of the pending configuration."""
+        return str(self.stored["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
 
 
 @pytest.fixture
@@ -65,65 +70,79 @@ def scene() -> Scene:
 
 def test_new_config_is_stored_mode_0600_with_the_current_secret(scene: Scene) -> None:
     verdict = scene.accepting.handle(news("2", settings(node=settings()["node"] | {"maxPods": 7})))
-    waiting = kept(scene.host)
-    assert waiting
-    assert (waiting["configVersion"], waiting["config"]["node"]["maxPods"]) == ("2", 7)
+    assert (scene.stored["configVersion"], scene.stored["config"]["node"]["maxPods"]) == ("2", 7)
     assert (scene.secret(), scene.accepting.newest_version, verdict.changed) == (OLD, "2", True)
     entry = scene.host.stat(NEXT_CONFIG)
     assert entry
     assert entry.mode == 0o600
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        {"runc": {"url": "https://evil.example/runc", "sha256": {"runc": "0" * 64}}},
-        {"artifacts": {"bundle": "/var/lib/kubelet/pods/x/evil.tar"}},
-        {"artifacts": {"checksumsFile": "/var/lib/kubelet/pods/x/evil.txt"}},
-        {"paths": {"dataDir": "/var/lib/kubelet/pods/x"}},
-        {"azure": settings()["azure"] | {"arc": {"package": {"repository": "https://evil.example"}}}},
-        {"artifacts": {"baseURL": "http://mirror.example"}},
-    ],
-)
-def test_provider_cannot_decide_which_programs_are_genuine(scene: Scene, attack: dict[str, Any]) -> None:
-    """A compromised provider sends digests of its own programs, or files that a pod can write."""
-    scene.accepting.handle(news("2", settings(**attack)))
-    assert kept(scene.host) is None
-    assert scene.standing() is ProviderState.BAD_CONFIGURATION
-    assert any(
-        why in scene.told[-1][0].message for why in ("can only be set on the machine itself", "is not encrypted")
-    )
-
-
 def kubelet(options: dict[str, Any]) -> dict[str, Any]:
     """Returns a configuration with options of the kubelet."""
     node = settings()["node"]
-    return settings(node=node | {"kubelet": node.get("kubelet", {}) | {"extraConfig": options}})
+    return settings(node=node | {"kubelet": node["kubelet"] | {"extraConfig": options}})
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"staticPodURL": "https://evil.example/pod.yaml"},
-        {"staticPodPath": "/var/lib/kubelet/pods"},
-        {"authentication": {"anonymous": {"enabled": True}}},
-        {"Authorization": {"mode": "AlwaysAllow"}},
-        {"volumePluginDir": "/var/lib/kubelet/pods"},
-        {"imageServiceEndpoint": "unix:///var/lib/kubelet/pods/x/image.sock"},
-        {"containerRuntimeEndpoint": "unix:///var/lib/kubelet/pods/x/runtime.sock"},
-        {"podLogsDir": "/etc/cron.d"},
-        {"seccompDefault": False},
-        {"enableSystemLogQuery": True},
-        {"allowedUnsafeSysctls": ["kernel.*"]},
-        {"resolvConf": "/etc/shadow"},
-    ],
-)
-def test_provider_cannot_become_root_by_an_option_of_the_kubelet(scene: Scene, option: dict[str, Any]) -> None:
-    """A compromised provider sends static pods, or lets anonymous users run commands in pods."""
-    scene.accepting.handle(news("2", kubelet(option)))
+def azure(**more: Any) -> dict[str, Any]:
+    return settings(azure=settings()["azure"] | more)
+
+
+LOCAL_ONLY = "can only be set on the machine itself"
+NAMES_A_FILE = "it names a file that the agent reads or writes"
+ROOT_BY_KUBELET: list[dict[str, Any]] = [  # static pods, commands in pods for anonymous users, files of the machine
+    {"staticPodURL": "https://evil.example/pod.yaml"},
+    {"staticPodPath": "/var/lib/kubelet/pods"},
+    {"authentication": {"anonymous": {"enabled": True}}},
+    {"Authorization": {"mode": "AlwaysAllow"}},
+    {"volumePluginDir": "/var/lib/kubelet/pods"},
+    {"imageServiceEndpoint": "unix:///var/lib/kubelet/pods/x/image.sock"},
+    {"containerRuntimeEndpoint": "unix:///var/lib/kubelet/pods/x/runtime.sock"},
+    {"podLogsDir": "/etc/cron.d"},
+    {"seccompDefault": False},
+    {"enableSystemLogQuery": True},
+    {"allowedUnsafeSysctls": ["kernel.*"]},
+    {"resolvConf": "/etc/shadow"},
+]
+ATTACKS = [
+    # Programs with digests of its own, or files that a pod can write.
+    (settings(runc={"url": "https://evil.example/runc", "sha256": {"runc": "0" * 64}}), LOCAL_ONLY),
+    (settings(artifacts={"bundle": "/var/lib/kubelet/pods/x/evil.tar"}), LOCAL_ONLY),
+    (settings(artifacts={"checksumsFile": "/var/lib/kubelet/pods/x/evil.txt"}), LOCAL_ONLY),
+    (settings(paths={"dataDir": "/var/lib/kubelet/pods/x"}), LOCAL_ONLY),
+    (azure(arc={"package": {"repository": "https://evil.example"}}), LOCAL_ONLY),
+    (settings(artifacts={"baseURL": "http://mirror.example"}), "is not encrypted"),
+    # Files that root writes, or sends as a credential.
+    (settings(agent={"logFile": "/etc/cron.d/job"}), NAMES_A_FILE),
+    (settings(agent={"metricsFile": "/etc/cron.d/job"}), NAMES_A_FILE),
+    (settings(node=settings()["node"] | {"kubelet": {"caCertFile": "/etc/shadow"}}), NAMES_A_FILE),
+    (azure(servicePrincipal={"clientId": CLIENT, "clientSecretFile": "/etc/shadow"}), NAMES_A_FILE),
+    (azure(bootstrapToken={"tokenFile": "/etc/shadow"}), NAMES_A_FILE),
+    (
+        azure(servicePrincipal={"clientId": CLIENT, "clientCertificateFile": "/etc/ssl/private/other.pem"}),
+        "can only be /etc/aks-flex-node/client.pem",
+    ),
+    # An authority of its own, which then gets the secret of the client.
+    *(
+        (azure(**{name: value}), "because it sends its credentials there")
+        for name, value in (
+            ("authorityHost", "https://evil.example"),
+            ("resourceManager", "https://evil.example"),
+            ("cloud", "AzureChinaCloud"),
+        )
+    ),
+    *(
+        (kubelet(option), f"node.kubelet.extraConfig.{next(iter(option))}: {LOCAL_ONLY}")
+        for option in ROOT_BY_KUBELET
+    ),
+]
+
+
+@pytest.mark.parametrize(("attack", "why"), ATTACKS, ids=range(len(ATTACKS)))
+def test_compromised_provider_cannot_take_over_the_machine(scene: Scene, attack: dict[str, Any], why: str) -> None:
+    scene.accepting.handle(news("2", attack))
     assert kept(scene.host) is None
-    assert f"node.kubelet.extraConfig.{next(iter(option))}" in scene.told[-1][0].message
-    assert "can only be set on the machine itself" in scene.told[-1][0].message
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert why in scene.told[-1][0].message
 
 
 def test_other_and_own_options_of_the_kubelet_are_accepted(scene: Scene) -> None:
@@ -135,54 +154,10 @@ def test_other_and_own_options_of_the_kubelet_are_accepted(scene: Scene) -> None
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        {"agent": {"logFile": "/etc/cron.d/job"}},
-        {"agent": {"metricsFile": "/etc/cron.d/job"}},
-        {"node": settings()["node"] | {"kubelet": {"caCertFile": "/etc/shadow"}}},
-        {
-            "azure": settings()["azure"]
-            | {"servicePrincipal": {"clientId": CLIENT, "clientSecretFile": "/etc/shadow"}}
-        },
-        {"azure": settings()["azure"] | {"bootstrapToken": {"tokenFile": "/etc/shadow"}}},
-        {
-            "azure": settings()["azure"]
-            | {"servicePrincipal": {"clientId": CLIENT, "clientCertificateFile": "/etc/ssl/private/other.pem"}}
-        },
-    ],
-)
-def test_provider_cannot_name_files_that_root_reads_or_writes(scene: Scene, attack: dict[str, Any]) -> None:
-    """A compromised provider has the agent write into a directory of cron, or send a file as a credential."""
-    scene.accepting.handle(news("2", settings(**attack)))
-    assert kept(scene.host) is None
-    expected = ("it names a file that the agent reads or writes", "can only be /etc/aks-flex-node/client.pem")
-    assert any(each in scene.told[-1][0].message for each in expected)
-
-
-@pytest.mark.parametrize(
-    "peer",
-    [
-        {"authorityHost": "https://evil.example"},
-        {"resourceManager": "https://evil.example"},
-        {"cloud": "AzureChinaCloud"},
-    ],
-)
-def test_provider_cannot_have_credentials_sent_elsewhere(scene: Scene, peer: dict[str, str]) -> None:
-    """A compromised provider keeps the client ID and names an authority of its own, which then gets the secret."""
-    put(scene.host, CURRENT_CONFIG, bundle("1", settings(secret=OLD)))
-    scene.accepting.handle(news("2", settings(azure=settings()["azure"] | peer)))
-    assert kept(scene.host) is None
-    assert "because it sends its credentials there" in scene.told[-1][0].message
-
-
 def test_private_cloud_of_the_join_is_kept_and_its_ca_can_be_replaced(scene: Scene) -> None:
     private = {"authorityHost": "https://login.example", "resourceManager": "https://arm.example"}
-    azure = settings(secret=OLD)["azure"] | private
-    put(scene.host, CURRENT_CONFIG, bundle("1", settings(azure=azure)))
-    scene.accepting.handle(
-        news("2", settings(azure=settings()["azure"] | private | {"caCertData": JOIN["node.kubelet.caCertData"]}))
-    )
+    put(scene.host, CURRENT_CONFIG, bundle("1", settings(azure=settings(secret=OLD)["azure"] | private)))
+    scene.accepting.handle(news("2", azure(**private, caCertData=JOIN["node.kubelet.caCertData"])))
     assert kept(scene.host)
 
 
@@ -268,27 +243,21 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("config", WRONG, ids=str)
 def test_invalid_config_is_reported_and_polling_continues(scene: Scene, config: dict[str, Any]) -> None:
-    verdict = scene.accepting.handle(news("2", config))
-    assert verdict == CONNECTED
+    receiver = scene.accepting
+    assert receiver.handle(news("2", config)) == CONNECTED
+    assert (kept(scene.host), receiver.newest_version, receiver.has_pending_credentials) == (None, "2", False)
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
-    assert (kept(scene.host), scene.accepting.newest_version, scene.accepting.has_pending_credentials) == (
-        None,
-        "2",
-        False,
-    )
-    scene.accepting.handle(CONNECTED)
+    receiver.handle(CONNECTED)
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
-    scene.accepting.handle(news("3", settings()))
+    receiver.handle(news("3", settings()))
     assert scene.standing() is ProviderState.CONNECTED
 
 
 def test_working_secret_is_adopted_even_with_an_invalid_config(scene: Scene) -> None:
     scene.provider.has(NEW).tokens.good.add(NEW)
     scene.accepting.handle(news("2", settings(node={"maxPods": 0})))
-    waiting = kept(scene.host)
-    assert waiting
-    assert (waiting["configVersion"], scene.secret()) == ("1", NEW)
-    assert waiting["config"]["node"] == settings()["node"]
+    assert (scene.stored["configVersion"], scene.secret()) == ("1", NEW)
+    assert scene.stored["config"]["node"] == settings()["node"]
 
 
 def test_new_service_principal_is_adopted_when_its_secret_works(scene: Scene) -> None:
@@ -342,41 +311,25 @@ class FullHost(FakeHost):
         super().apply(action)
 
 
-def test_config_that_cannot_be_written_is_requested_again() -> None:
-    scene = Scene(FullHost())
-    with pytest.raises(MachineError):
-        scene.accepting.handle(news("2", settings()))
-    assert scene.accepting.newest_version == "1"
-    assert scene.accepting.not_accepted == "Configuration 2 could not be stored: The disk is full."
-
-
-def test_config_is_accepted_when_the_disk_has_space_again() -> None:
+@pytest.mark.parametrize("then", [news("2", settings()), CONNECTED], ids=["space again", "withdrawn"])
+def test_config_that_cannot_be_written_is_requested_again(then: PollResult) -> None:
     host = FullHost()
-    scene = Scene(host)
+    receiver = Scene(host).accepting
     with pytest.raises(MachineError):
-        scene.accepting.handle(news("2", settings()))
+        receiver.handle(news("2", settings()))
+    assert receiver.newest_version == "1"
+    assert receiver.not_accepted == "Configuration 2 could not be stored: The disk is full."
     host.full = False
-    scene.accepting.handle(news("2", settings()))
-    assert (scene.accepting.newest_version, scene.accepting.not_accepted) == ("2", "")
-
-
-def test_withdrawn_config_that_could_not_be_stored_is_not_missed() -> None:
-    host = FullHost()
-    scene = Scene(host)
-    with pytest.raises(MachineError):
-        scene.accepting.handle(news("2", settings()))
-    host.full = False
-    scene.accepting.handle(PollResult(ProviderState.CONNECTED))
-    assert scene.accepting.not_accepted == ""
+    receiver.handle(then)
+    assert (receiver.newest_version, receiver.not_accepted) == (then.version or "1", "")
 
 
 def test_closed_config_receiver_writes_nothing(scene: Scene) -> None:
     put(scene.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
     scene.accepting.close()
-    scene.accepting.handle(news("2", settings()))
-    waiting = kept(scene.host)
-    assert waiting
-    assert waiting["configVersion"] == "3"
+    scene.accepting.handle(replace(news("2", settings()), knows_next=True, next_config=NextConfig(5, settings())))
+    assert scene.stored["configVersion"] == "3"
+    assert kept(scene.host, STAGING_CONFIG) is None
 
 
 def test_config_receiver_shows_no_secrets(scene: Scene) -> None:
@@ -397,16 +350,12 @@ def test_config_receiver_never_changes_the_current_config(scene: Scene) -> None:
 
 
 def elsewhere(version: str) -> PollResult:
-    found = news(version, settings())
-    return replace(found, config={**found.config, "provider": {"url": "https://elsewhere.example"}})
+    return news(version, settings(provider={"url": "https://elsewhere.example"}))
 
 
 def test_new_provider_url_is_accepted_when_it_is_reachable(scene: Scene) -> None:
     scene.accepting.handle(elsewhere("2"))
-
-    waiting = kept(scene.host)
-    assert waiting
-    assert waiting["config"]["provider"] == {"url": "https://elsewhere.example"}
+    assert scene.stored["config"]["provider"] == {"url": "https://elsewhere.example"}
 
 
 def test_unreachable_new_provider_url_is_refused_and_retried(scene: Scene) -> None:

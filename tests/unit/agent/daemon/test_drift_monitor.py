@@ -28,6 +28,7 @@ from tests.unit.agent.jobs.update.harness import Scene
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.jobs.registry import SchedulerInput
     from aks_flex_node.agent.reconcile.engine import Engine
 
@@ -39,31 +40,42 @@ def monitor_on(engine: Engine) -> DriftMonitor:
 
 
 def changed(scene: Scene) -> DriftMonitor:
+    """Returns the monitor of a machine on which another program changed a file."""
     scene.host.apply(WriteFile(TOML, b"other\n"))
     return monitor_on(scene.engine(scene.config))
+
+
+@pytest.fixture
+def drift() -> DriftMonitor:
+    """A monitor that has noticed one changed file, and nothing else."""
+    monitor = changed(Scene())
+    assert TOML in subjects(monitor.check())
+    monitor.found = tuple(one for one in monitor.found if one.subject == TOML)
+    return monitor
+
+
+def subjects(drift: tuple[Drift, ...]) -> list[str]:
+    return [one.subject for one in drift]
+
+
+def repair(drift: DriftMonitor, times: int = MAX_REPAIRS) -> None:
+    for _ in range(times):
+        assert drift.begin_repair() == (), "the repair that gives it up still repairs it"
+        drift.end_repair()
 
 
 def known_of(drift: DriftMonitor) -> SchedulerInput:
     return scheduler_input(drift.node, drift, deleted=False, credentials_lost=False)
 
 
-def test_changed_file_is_reported_as_drift() -> None:
-    assert TOML in [one.subject for one in changed(Scene()).check()]
-
-
-@pytest.mark.parametrize("stage", [UpdateStage.APPLYING, UpdateStage.ROLLING_BACK])
+@pytest.mark.parametrize("stage", UpdateStage)
 def test_changes_of_an_unverified_update_are_not_drift(stage: UpdateStage) -> None:
     scene = Scene()
     update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", stage))
     drift = changed(scene)
-    assert drift.check() == ()
-    assert not known_of(drift).drifted, "or a repair would undo it"
-
-
-def test_update_in_preparing_stage_does_not_hide_drift() -> None:
-    scene = Scene()
-    update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", UpdateStage.PREPARING))
-    assert TOML in [one.subject for one in changed(scene).check()]
+    prepares = stage is UpdateStage.PREPARING
+    assert (TOML in subjects(drift.check())) == prepares
+    assert known_of(drift).drifted == prepares, "or a repair would undo it"
 
 
 def test_incomplete_configuration_is_reported_and_nothing_is_compared() -> None:
@@ -112,62 +124,37 @@ def test_store_address_records_the_machine_address_in_the_node_state() -> None:
     assert (known.address, known.phase) == ("192.168.100.7", node_state.Phase.NODE_JOINED)
 
 
-def test_drift_that_is_known_is_not_new_again() -> None:
-    drift = changed(Scene())
-    assert TOML in [one.subject for one in drift.check()]
-    assert drift.check() == ()
-    assert TOML in [one.subject for one in drift.found]
-
-
 def test_drift_that_went_away_and_came_back_is_new_again() -> None:
     scene = Scene()
     before = scene.host.read(TOML) or b""
     drift = changed(scene)
-    drift.check()
+    assert TOML in subjects(drift.check())
+    assert drift.check() == ()
+    assert TOML in subjects(drift.found), "it is not new any more, but still drift"
     scene.host.apply(WriteFile(TOML, before))
     assert drift.check() == ()
     scene.host.apply(WriteFile(TOML, b"other\n"))
-    assert TOML in [one.subject for one in drift.check()]
+    assert TOML in subjects(drift.check())
 
 
-def test_drift_of_unowned_files_is_reported_and_not_repaired() -> None:
-    drift = changed(Scene())
-    drift.check()
-    drift.found = tuple(replace(one, foreign=one.subject == TOML) for one in drift.found)
+def test_drift_of_unowned_files_is_reported_and_not_repaired(drift: DriftMonitor) -> None:
+    drift.found = tuple(replace(one, foreign=True) for one in drift.found)
     assert TOML not in drift.repairable_subjects
-    assert TOML in [one.subject for one in drift.found]
+    assert subjects(drift.found) == [TOML]
 
 
-def test_a_repair_ignores_what_was_given_up_and_counts_the_rest() -> None:
-    drift = changed(Scene())
-    drift.check()
-    drift.found = tuple(one for one in drift.found if one.subject == TOML)
-    for _ in range(MAX_REPAIRS):
-        assert drift.begin_repair() == (), "the repair that gives it up still repairs it"
-        drift.end_repair()
+def test_a_repair_ignores_what_was_given_up_and_counts_the_rest(drift: DriftMonitor) -> None:
+    repair(drift)
     assert drift.conflicting_subjects == (TOML,)
     assert TOML not in drift.repairable_subjects
     assert drift.begin_repair() == (f"{IGNORE_OPTION}{TOML}",)
 
 
-def test_fault_that_repairs_do_not_remove_is_soon_repaired_again() -> None:
-    drift = changed(Scene())
-    drift.check()
-    drift.found = tuple(replace(one, fault=True) for one in drift.found if one.subject == TOML)
-    for _ in range(MAX_REPAIRS):
-        drift.begin_repair()
-        drift.end_repair()
+def test_fault_that_repairs_do_not_remove_is_soon_repaired_again(drift: DriftMonitor) -> None:
+    drift.found = tuple(replace(one, fault=True) for one in drift.found)
+    repair(drift)
     assert drift.repairable_subjects == set()
     assert drift.conflicting_subjects == (), "no other program changes it"
     now = drift.node.now()
     assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1, frozenset((TOML,))) == frozenset()
     assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1) == {TOML}
-
-
-def test_a_repair_that_was_killed_is_no_conflict() -> None:
-    drift = changed(Scene())
-    drift.check()
-    for _ in range(MAX_REPAIRS + 1):
-        drift.begin_repair()
-    assert drift.conflicting_subjects == ()
-    assert TOML in drift.repairable_subjects

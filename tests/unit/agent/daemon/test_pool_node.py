@@ -22,10 +22,12 @@ from aks_flex_node.agent.paths import DAEMON_STATE, NEXT_CONFIG, RELEASED_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.lean_dataclass import dataclass
 from tests.unit.agent.daemon.fakes import OLD, READY, WELL, FakeHost, bundle, eventually, kept, put, settings
-from tests.unit.agent.daemon.harness import GONE, GOOD, Life, begun
+from tests.unit.agent.daemon.harness import GONE, GOOD, Life
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from tests.unit.agent.daemon.harness import StartDaemon
 
 INTERVAL = 60.0
 SCHEDULE = PollSchedule(INTERVAL)
@@ -59,19 +61,27 @@ class FakePool(LocalSource):
 
 
 @pytest.fixture
-def lives() -> Iterator[Callable[..., Life]]:
-    opened: list[Life] = []
+def pool() -> Iterator[FakePool]:
+    pool = FakePool()
+    yield pool
+    pool.over.set()
 
-    def open_life(**more: Any) -> Life:
+
+@pytest.fixture
+def open_pool_node(start_daemon: StartDaemon, pool: FakePool) -> StartDaemon:
+    def start(**more: Any) -> Life:
         host = FakeHost({**settings(secret=OLD), "continuousMonitoring": False, **more})
-        opened.append(begun(Life(host, source=FakePool(), sight=FIRST)))
-        return opened[-1]
+        return start_daemon(host=host, source=pool, sight=FIRST)
 
-    yield open_life
-    for life in opened:
-        life.host.goes_on.set()
-        life.controller.shut_down()
-        life.source.over.set()  # type: ignore[attr-defined]
+    return start
+
+
+@pytest.fixture
+def life(open_pool_node: StartDaemon) -> Life:
+    """A node of a pool whose Machine has been read once."""
+    life = open_pool_node()
+    life.hears(GOOD)
+    return life
 
 
 def pending(life: Life, result: JobResult = WAITING, version: str = "2") -> None:
@@ -92,13 +102,10 @@ def changed(life: Life, result: JobResult = WAITING, version: str = "2") -> None
 def deleted(life: Life, sight: Any = MISSING) -> None:
     """Lets the Node be deleted, and the watch notice it."""
     life.sight = sight
-    life.controller.events.put(NodeChanged(is_deleted=True))
-    life.steps()
+    life.notices(NodeChanged(is_deleted=True))
 
 
-def test_update_waits_until_the_node_is_deleted_and_the_machine_read(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_update_waits_until_the_node_is_deleted_and_the_machine_read(life: Life) -> None:
     pending(life)
     for _ in range(4):
         life.waits(HEALTH_SECONDS * 3)
@@ -111,12 +118,10 @@ def test_update_waits_until_the_node_is_deleted_and_the_machine_read(lives: Call
     assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
 
 
-def test_running_update_is_told_that_the_node_was_deleted_for_it(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_running_update_is_told_that_the_node_was_deleted_for_it(life: Life) -> None:
     life.host.goes_on.clear()  # the update stages its programs
     changed(life)
-    eventually(lambda: life.host.works == ["update"])
+    life.runs("update")
     deleted(life)
     assert life.host.read(RELEASED_CONFIG) is None  # the Machine is read again first
     life.hears(GOOD)
@@ -126,29 +131,23 @@ def test_running_update_is_told_that_the_node_was_deleted_for_it(lives: Callable
     assert life.host.read(RELEASED_CONFIG) is None
 
 
-def test_node_deleted_with_an_unchanged_machine_is_recovered(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_node_deleted_with_an_unchanged_machine_is_recovered(life: Life) -> None:
     deleted(life)
     life.waits(HEALTH_SECONDS)
     assert life.host.works == []
     life.hears(GOOD)
-    eventually(lambda: life.host.works == ["recover"])
+    life.runs("recover")
 
 
-def test_deleted_node_is_recovered_when_azure_stays_away(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_deleted_node_is_recovered_when_azure_stays_away(life: Life) -> None:
     deleted(life)
     life.hears(AWAY, after=HEALTH_SECONDS)
     assert life.host.works == []
     life.waits(REREAD_SECONDS)
-    eventually(lambda: life.host.works == ["recover"])
+    life.runs("recover")
 
 
-def test_deletion_while_azure_was_away_allows_the_later_update(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_deletion_while_azure_was_away_allows_the_later_update(life: Life) -> None:
     life.hears(AWAY)
     life.sight = BACK  # deleted and registered again by a reboot
     life.waits(HEALTH_SECONDS)
@@ -156,9 +155,7 @@ def test_deletion_while_azure_was_away_allows_the_later_update(lives: Callable[.
     assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
 
 
-def test_deletion_before_an_unchanged_machine_allows_no_later_update(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_deletion_before_an_unchanged_machine_allows_no_later_update(life: Life) -> None:
     life.sight = BACK
     life.waits(HEALTH_SECONDS)
     life.hears(GOOD)  # a person deleted the Node: no newer settings
@@ -166,9 +163,7 @@ def test_deletion_before_an_unchanged_machine_allows_no_later_update(lives: Call
     assert life.host.job_arguments[-1] == ()
 
 
-def test_rolled_back_update_uses_up_the_deletion_of_the_node(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_rolled_back_update_uses_up_the_deletion_of_the_node(life: Life) -> None:
     pending(life)
     deleted(life)
     life.host.outcomes = [ROLLED_BACK]
@@ -182,9 +177,7 @@ def test_rolled_back_update_uses_up_the_deletion_of_the_node(lives: Callable[...
     assert (kept(life.host, DAEMON_STATE) or {})["settled_node"] == "uid-2"
 
 
-def test_second_deletion_during_an_update_allows_the_next_one(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_second_deletion_during_an_update_allows_the_next_one(life: Life) -> None:
     pending(life)
     deleted(life)
     life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", node_uid="uid-1")]
@@ -196,9 +189,7 @@ def test_second_deletion_during_an_update_allows_the_next_one(lives: Callable[..
     assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
 
 
-def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(lives: Callable[..., Life]) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(life: Life) -> None:
     pending(life, JobResult(JobKind.UPDATE, JobStatus.REFUSED, version="2"))
     deleted(life)
     life.waits(HEALTH_SECONDS)
@@ -214,11 +205,7 @@ def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(lives:
 
 
 @pytest.mark.parametrize(("sight", "works"), [(FIRST, []), (MARKED, ["unbootstrap"]), (MISSING, ["unbootstrap"])])
-def test_missing_machine_counts_with_the_signal_on_the_node(
-    lives: Callable[..., Life], sight: Any, works: list[str]
-) -> None:
-    life = lives()
-    life.hears(GOOD)
+def test_missing_machine_counts_with_the_signal_on_the_node(life: Life, sight: Any, works: list[str]) -> None:
     life.sight = sight
     life.hears(GONE)
     life.waits(HEALTH_SECONDS)
@@ -227,8 +214,8 @@ def test_missing_machine_counts_with_the_signal_on_the_node(
     eventually(lambda: life.host.works == works)
 
 
-def test_node_is_kept_by_policy_when_its_machine_is_deleted(lives: Callable[..., Life]) -> None:
-    life = lives(agent={"unbootstrapOnDelete": False})
+def test_node_is_kept_by_policy_when_its_machine_is_deleted(open_pool_node: StartDaemon) -> None:
+    life = open_pool_node(agent={"unbootstrapOnDelete": False})
     life.hears(GOOD)
     life.sight = MARKED
     life.hears(GONE)
@@ -237,11 +224,9 @@ def test_node_is_kept_by_policy_when_its_machine_is_deleted(lives: Callable[...,
     assert life.host.works == []
 
 
-def test_pool_node_reports_nothing_and_polls_on_node_events(lives: Callable[..., Life]) -> None:
-    life = lives()
+def test_pool_node_reports_nothing_and_polls_on_node_events(life: Life, pool: FakePool) -> None:
     assert life.session.connection
     assert life.session.connection.reporter is None
-    eventually(lambda: life.source.polls == ["1"])  # type: ignore[attr-defined]
-    life.controller.events.put(NodeChanged(is_deleted=False))
-    life.steps()
+    eventually(lambda: pool.polls == ["1"])
+    life.notices(NodeChanged(is_deleted=False))
     assert life.session.connection.poller._woken.is_set()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS
 from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import PollEvent, open_session
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
@@ -25,7 +26,7 @@ from tests.unit.agent.daemon.fakes import (
     put,
     settings,
 )
-from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL, newest_version_of
+from tests.unit.agent.daemon.harness import CHANGED, GOOD, PATH, newest_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,30 +63,6 @@ def poll(session: Session, result: PollResult, now: float = 0.0, problem: str | 
     session.record_poll(PollEvent(result, problem), now)
 
 
-def test_a_deletion_counts_when_it_is_confirmed_an_interval_later(machine: Machine) -> None:
-    session = machine.session()
-    interval = session.node.config.provider.poll_seconds
-    poll(session, GONE, 100.0)
-    poll(session, GONE, 100.0 + interval - 1)
-    assert not session.deleted
-    poll(session, GONE, 100.0 + interval)
-    assert session.deleted
-
-
-@pytest.mark.parametrize("between", [GOOD, PORTAL])
-def test_any_other_answer_in_between_starts_the_count_again(machine: Machine, between: PollResult) -> None:
-    session = machine.session()
-    interval = session.node.config.provider.poll_seconds
-    poll(session, GONE, 0.0)
-    poll(session, between, 1.0)
-    poll(session, GONE, interval)
-    assert not session.deleted
-    poll(session, GONE, 2 * interval)
-    assert session.deleted
-    poll(session, between, 3 * interval)
-    assert not session.deleted, "the resource is there again"
-
-
 def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> None:
     session = machine.session()
     poll(session, PollResult(ProviderState.UNREACHABLE, "No route."))
@@ -120,47 +97,37 @@ def test_drift_is_described_as_it_is_and_counted_when_it_is_new(machine: Machine
     assert (session.state.drift, session.state.drift_count, session.state.last_drift) == ((), 1, first.last_drift)
 
 
-def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Machine) -> None:
+def reopen_after_a_conflict(machine: Machine, config: bytes | None = None) -> Session:
+    """Opens a session after one that gave up a repair."""
     session = machine.session()
     session.drift.found = (CHANGED,)
     session.record_drift((CHANGED,))
-    for _ in range(3):
+    for _ in range(MAX_REPAIRS):
         session.drift.begin_repair()
         session.drift.end_repair()
     session.save()
-
+    if config:
+        put(machine.host, CURRENT_CONFIG, config)
     after = machine.session()
     after.drift.found = (CHANGED,)
+    return after
+
+
+def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Machine) -> None:
+    after = reopen_after_a_conflict(machine)
     assert (after.state.drift, after.state.drift_count) == ((CHANGED.description,), 1)
     assert after.drift.conflicting_subjects == (PATH,), "and is left alone on"
 
 
 def test_another_configuration_is_reason_to_repair_everything_again(machine: Machine) -> None:
-    session = machine.session()
-    session.drift.found = (CHANGED,)
-    for _ in range(3):
-        session.drift.begin_repair()
-        session.drift.end_repair()
-    session.save()
-
-    put(machine.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
-    after = machine.session()
-    after.drift.found = (CHANGED,)
+    after = reopen_after_a_conflict(machine, bundle("2", settings(secret=OLD)))
     assert after.drift.conflicting_subjects == ()
     assert after.drift.repairable_subjects == {PATH}
 
 
 def test_a_configuration_that_waits_is_the_newest_version_after_a_restart(machine: Machine) -> None:
     put(machine.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    session = machine.session()
-    assert newest_version_of(session) == "2"
-
-
-def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
-    session = machine.session()
-    assert not machine.provider.closed.is_set()
-    session.close()
-    assert machine.provider.closed.is_set()
+    assert newest_version_of(machine.session()) == "2"
 
 
 @pytest.mark.parametrize(
@@ -174,13 +141,9 @@ def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
     ids=str,
 )
 def test_managed_node_reports_its_applied_config_from_the_join_on(
-    stored: dict[str, str], update: str, shown: str
+    machine: Machine, stored: dict[str, str], update: str, shown: str
 ) -> None:
-    host = FakeHost()
-    put(host, f"{DATA}/state.json", json.dumps(stored).encode())
-    put(host, DAEMON_STATE, json.dumps({"last_applied": update}).encode())
-    node = StillNode(engine_of(host), cast("ApiClient", Quiet()), "edge-1", FakeProvider().real)
-    session = open_session(node, lambda _: None, StillMonitor)
-    report = session.report(JobHistory.empty(), None)
-    session.close()
+    put(machine.host, f"{DATA}/state.json", json.dumps(stored).encode())
+    put(machine.host, DAEMON_STATE, json.dumps({"last_applied": update}).encode())
+    report = machine.session().report(JobHistory.empty(), None)
     assert (report["appliedConfigVersion"], report.get("lastConfigApplied", "")) == ("1", shown)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
-from aks_flex_node.agent.daemon.session import FilesChanged
 from aks_flex_node.agent.daemon.stage_job import MAX_TARGETS, TARGETS_SECONDS
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, STAGE_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG, STAGING_RESULT
-from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.host.actions import MakeDirectory, Remove, StartUnit, StopUnit
@@ -33,7 +31,10 @@ from tests.unit.agent.daemon.fakes import (
     put,
     settings,
 )
-from tests.unit.agent.daemon.harness import CHANGED, GOOD, Life, begun
+from tests.unit.agent.daemon.harness import CHANGED, GOOD, Life
+
+if TYPE_CHECKING:
+    from tests.unit.agent.daemon.harness import StartDaemon
 
 FOLDER = "/var/lib/aks-flex-node/artifacts/next"
 LATER = settings(kubernetes={"version": "1.34.5"})
@@ -82,12 +83,14 @@ def stage(host: FakeHost, identity: str) -> None:
     staging_config.write_record(host, FOLDER, identity, ())
 
 
+@dataclass
+class StagingLife(Life):
+    host: StagingHost = field(default_factory=StagingHost)
+
+
 @pytest.fixture
-def life() -> Any:
-    one = begun(Life(host=StagingHost()))
-    yield one
-    one.host.goes_on.set()
-    one.controller.shut_down()
+def life(start_daemon: StartDaemon) -> Life:
+    return start_daemon(StagingLife())
 
 
 def orders(life: Life, following: NextConfig | None = FIVE) -> None:
@@ -97,7 +100,7 @@ def orders(life: Life, following: NextConfig | None = FIVE) -> None:
 
 
 def report(life: Life) -> dict[str, Any]:
-    return life.session.report(life.controller.history, life.working)
+    return life.session.report(life.controller.history, None)
 
 
 def condition(life: Life) -> dict[str, str] | None:
@@ -107,46 +110,43 @@ def condition(life: Life) -> dict[str, str] | None:
 # The receiver
 
 
-def receiver(host: FakeHost) -> tuple[ConfigReceiver, list[PollResult]]:
-    told: list[PollResult] = []
-    source = FakeProvider().has(OLD).real
-    return ConfigReceiver(host, source, lambda result, _: told.append(result), lambda _: CONNECTED, "1"), told
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
 
 
-def test_next_config_is_stored_for_root_only_and_is_no_update() -> None:
-    host = FakeHost()
-    one, told = receiver(host)
-    one.handle(tells(FIVE))
+@pytest.fixture
+def receiver(host: FakeHost) -> ConfigReceiver:
+    return ConfigReceiver(host, FakeProvider().has(OLD).real, lambda *_: None, lambda _: CONNECTED, "1")
+
+
+def test_next_config_is_stored_for_root_only_and_is_no_update(receiver: ConfigReceiver, host: FakeHost) -> None:
+    assert not receiver.handle(tells(FIVE)).changed
     assert kept(host, STAGING_CONFIG) == {"poolRevision": 5, "config": LATER}
     entry = host.stat(STAGING_CONFIG)
     assert entry
     assert entry.mode == 0o600
     assert host.stat(NEXT_CONFIG) is None
-    assert not told[-1].changed
 
 
-def test_withdrawn_next_config_is_removed_and_an_unknown_one_is_kept() -> None:
-    host = FakeHost()
-    one, _ = receiver(host)
-    one.handle(tells(FIVE))
-    one.handle(CONNECTED)
-    one.handle(PollResult(ProviderState.UNREACHABLE, "away"))
-    assert kept(host, STAGING_CONFIG)
-    one.handle(tells(None))
+def test_withdrawn_next_config_is_removed_and_an_unknown_one_is_kept(
+    receiver: ConfigReceiver, host: FakeHost
+) -> None:
+    for result in (tells(FIVE), CONNECTED, PollResult(ProviderState.UNREACHABLE, "away")):
+        receiver.handle(result)
+        assert host.stat(STAGING_CONFIG)
+    receiver.handle(tells(None))
     assert host.stat(STAGING_CONFIG) is None
 
 
-def test_same_next_config_is_not_written_again() -> None:
-    host = FakeHost()
-    one, _ = receiver(host)
-    one.handle(tells(FIVE))
+def test_same_next_config_is_not_written_again(receiver: ConfigReceiver, host: FakeHost) -> None:
+    receiver.handle(tells(FIVE))
     host.done.clear()
-    one.handle(tells(NextConfig(5, dict(reversed(LATER.items())))))
+    receiver.handle(tells(NextConfig(5, dict(reversed(LATER.items())))))
     assert host.done == []
 
 
-def test_next_config_stays_until_the_config_that_replaces_it_is_stored() -> None:
-    host = FakeHost()
+def test_next_config_stays_until_the_config_that_replaces_it_is_stored(host: FakeHost) -> None:
     provider = FakeProvider()
     provider.answers["listCredentials"] = ProviderRequestError(PollResult(ProviderState.FAILING, "busy"))
     one = ConfigReceiver(host, provider.real, lambda *_: None, lambda _: CONNECTED, "1")
@@ -160,21 +160,13 @@ def test_next_config_stays_until_the_config_that_replaces_it_is_stored() -> None
     assert host.stat(STAGING_CONFIG) is None
 
 
-def test_closed_receiver_writes_no_next_config() -> None:
-    host = FakeHost()
-    one, _ = receiver(host)
-    one.close()
-    one.handle(tells(FIVE))
-    assert host.stat(STAGING_CONFIG) is None
-
-
 # The job
 
 
 def test_next_config_is_staged_once_and_reported(life: Life) -> None:
     life.host.goes_on.clear()
     orders(life)
-    eventually(lambda: life.host.works == ["stage"])
+    life.runs("stage")
     assert "stagedPoolRevision" not in report(life)
     life.host.goes_on.set()
     life.ends_work()
@@ -186,8 +178,7 @@ def test_next_config_is_staged_once_and_reported(life: Life) -> None:
     assert life.session.node.versions.current == "1"
 
 
-def test_failed_staging_is_retried_with_growing_pauses(life: Life) -> None:
-    assert isinstance(life.host, StagingHost)
+def test_failed_staging_is_retried_with_growing_pauses(life: StagingLife) -> None:
     life.host.staging_outcomes = [FAILED] * 3
     orders(life)
     for count, pause in enumerate(RETRY_SECONDS[:2], 1):
@@ -199,10 +190,10 @@ def test_failed_staging_is_retried_with_growing_pauses(life: Life) -> None:
         life.waits(pause - 1)
         assert life.host.works == ["stage"] * count
         life.waits(1)
-        eventually(lambda: life.host.works == ["stage"] * (count + 1))  # noqa: B023
+        life.runs(*["stage"] * (count + 1))
     life.ends_work()
     orders(life, NextConfig(6, LATER))  # another one is tried at once
-    eventually(lambda: life.host.works == ["stage"] * 4)
+    life.runs(*["stage"] * 4)
     life.ends_work()
     assert report(life)["stagedPoolRevision"] == 6
     assert condition(life) is None
@@ -213,61 +204,57 @@ def test_next_config_that_always_changes_is_not_always_staged(life: Life) -> Non
     for number in range(1, MAX_TARGETS + 5):
         orders(life, NextConfig(number, LATER))
         if number <= MAX_TARGETS:
-            eventually(lambda: life.host.works == ["stage"] * number)  # noqa: B023
+            life.runs(*["stage"] * number)
             life.ends_work()
     life.waits(60)
     assert life.host.works == ["stage"] * MAX_TARGETS
     orders(life, None)
-    eventually(lambda: life.host.works == ["stage"] * (MAX_TARGETS + 1))  # what is not needed is removed in any case
+    life.runs(*["stage"] * (MAX_TARGETS + 1))  # what is not needed is removed in any case
     life.ends_work()
     orders(life)
     life.waits(TARGETS_SECONDS)
-    eventually(lambda: life.host.works == ["stage"] * (MAX_TARGETS + 2))
+    life.runs(*["stage"] * (MAX_TARGETS + 2))
     life.ends_work()
     assert report(life)["stagedPoolRevision"] == 5
 
 
-def test_killed_staging_is_repeated_soon_but_not_in_a_loop(life: Life) -> None:
-    assert isinstance(life.host, StagingHost)
+def test_killed_staging_is_repeated_soon_but_not_in_a_loop(life: StagingLife) -> None:
     life.host.staging_outcomes = [None, None]
     orders(life)
     life.ends_work()
     assert life.host.works == ["stage"]
     life.waits(max(KILLED_RETRY_SECONDS[0], RETRY_SECONDS[0]))
-    eventually(lambda: life.host.works == ["stage"] * 2)
+    life.runs("stage", "stage")
 
 
-def test_staging_keeps_its_pause_when_the_daemon_restarts() -> None:
+def test_staging_keeps_its_pause_when_the_daemon_restarts(start_daemon: StartDaemon) -> None:
     host = StagingHost()
     staging_config.store_config(host, FIVE)
     known = staging_config.read_config(host)
     assert known
     job_result.write_result(host, STAGING_RESULT, replace(FAILED, version=known.identity))
-    one = begun(Life(host=host))
+    life = start_daemon(host=host)
     assert host.works == []
-    assert condition(one)
-    one.waits(RETRY_SECONDS[0])
-    eventually(lambda: host.works == ["stage"])
-    one.controller.shut_down()
+    assert condition(life)
+    life.waits(RETRY_SECONDS[0])
+    life.runs("stage")
 
 
-def test_daemon_waits_for_the_staging_job_of_its_predecessor() -> None:
+def test_daemon_waits_for_the_staging_job_of_its_predecessor(start_daemon: StartDaemon) -> None:
     host = StagingHost()
     staging_config.store_config(host, FIVE)
     host.apply(StartUnit(STAGE_UNIT))
-    one = begun(Life(host=host))
-    one.waits(RETRY_SECONDS[-1])
+    life = start_daemon(host=host)
+    life.waits(RETRY_SECONDS[-1])
     assert host.works == []
     host.apply(StopUnit(STAGE_UNIT))
-    eventually(lambda: not one.controller.events.empty())
-    one.steps()
-    assert one.events("job-finished") == ["stage failed: The stage job exited without a result: no log output"]
-    one.waits(RETRY_SECONDS[0])
-    eventually(lambda: host.works == ["stage"])
-    one.controller.shut_down()
+    life.ends_work()
+    assert life.events("job-finished") == ["stage failed: The stage job exited without a result: no log output"]
+    life.waits(RETRY_SECONDS[0])
+    life.runs("stage")
 
 
-def test_staging_refused_by_policy_is_retried_when_it_changes(life: Life) -> None:
+def test_staging_refused_by_policy_is_retried_when_it_changes(life: StagingLife) -> None:
     assert isinstance(life.host, StagingHost)
     refused = JobResult(JobKind.STAGE, JobStatus.REFUSED, "RefusedByPolicy", "forbidden", retryable=True)
     life.host.staging_outcomes = [refused]
@@ -275,10 +262,8 @@ def test_staging_refused_by_policy_is_retried_when_it_changes(life: Life) -> Non
     life.ends_work()
     life.waits(RETRY_SECONDS[-1])
     assert life.host.works == ["stage"]
-    life.controller.events.put(FilesChanged(frozenset({POLICY_FILE})))
-    while not life.controller.events.empty():
-        life.steps()
-    eventually(lambda: life.host.works == ["stage", "stage"])
+    life.changes_policy()
+    life.runs("stage", "stage")
 
 
 def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
@@ -287,36 +272,33 @@ def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
     life.host.apply(Remove(f"{FOLDER}/{staging_config.RECORD_NAME}"))
     assert "stagedPoolRevision" not in report(life)
     life.waits(1)
-    eventually(lambda: life.host.works == ["stage"] * 2)
+    life.runs("stage", "stage")
 
 
-def test_nothing_is_staged_while_updates_are_paused() -> None:
-    paused = settings(secret=OLD, updatePolicy={"paused": True})
-    one = begun(Life(host=StagingHost(paused)))
-    orders(one)
-    assert one.host.works == []
-    one.controller.shut_down()
+def test_nothing_is_staged_while_updates_are_paused(start_daemon: StartDaemon) -> None:
+    life = start_daemon(host=StagingHost(settings(secret=OLD, updatePolicy={"paused": True})))
+    orders(life)
+    assert life.host.works == []
 
 
 def test_repair_runs_beside_a_long_download(life: Life) -> None:
     life.host.goes_on.clear()
     orders(life)
-    eventually(lambda: life.host.works == ["stage"])
+    life.runs("stage")
     life.drift = (CHANGED,)
     life.session.drift_due = 0.0
     life.hears(GOOD)
-    eventually(lambda: life.host.works == ["stage", "repair"])
+    life.runs("stage", "repair")
     assert StopUnit(STAGE_UNIT) not in life.host.done
 
 
 def test_update_stops_a_running_download_and_goes_first(life: Life) -> None:
     life.host.goes_on.clear()
     orders(life)
-    eventually(lambda: life.host.works == ["stage"])
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.runs("stage")
     staging_config.store_config(life.host, None)
-    life.hears(replace(GOOD, changed=True, version="2"))
-    eventually(lambda: life.host.works == ["stage", "update"])
+    life.receives_config()
+    life.runs("stage", "update")
     assert StopUnit(STAGE_UNIT) in life.host.done
     assert condition(life) is None
 
@@ -332,7 +314,7 @@ def test_staged_programs_are_not_removed_before_their_update(life: Life) -> None
     assert life.host.works == ["stage", "update"]
     life.host.apply(Remove(NEXT_CONFIG))
     life.waits(1)
-    eventually(lambda: life.host.works == ["stage", "update", "stage"])
+    life.runs("stage", "update", "stage")
     life.ends_work()
     assert life.host.stat(FOLDER) is None
 
@@ -347,38 +329,40 @@ def test_malformed_next_config_is_logged(life: Life) -> None:
 
 
 def ends_with(life: Life, result: JobStatus, version: str = "2", reason: str = "why") -> None:
-    life.host.outcomes = [JobResult(JobKind.UPDATE, result, reason, "Because.", version=version)]
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    life.hears(replace(GOOD, changed=True, version="2"))
+    life.receives_config(outcome=JobResult(JobKind.UPDATE, result, reason, "Because.", version=version))
     life.ends_work()
 
 
-@pytest.mark.parametrize("result", [JobStatus.FAILED, JobStatus.REFUSED, JobStatus.ROLLED_BACK])
-def test_failed_update_is_reported_with_its_version(life: Life, result: JobStatus) -> None:
-    ends_with(life, result)
-    assert report(life)["failedConfigVersion"] == "2"
-    eventually(lambda: life.reports[-1:] != [] and life.reports[-1].get("failedConfigVersion") == "2")
+@pytest.mark.parametrize(
+    ("result", "version", "reason", "reported"),
+    [
+        (JobStatus.FAILED, "2", "why", "2"),
+        (JobStatus.REFUSED, "2", "why", "2"),
+        (JobStatus.ROLLED_BACK, "2", "why", "2"),
+        (JobStatus.DEFERRED, "2", "why", None),
+        (JobStatus.DONE, "2", "why", None),
+        (JobStatus.FAILED, "", "disk-full", "2"),
+        (JobStatus.FAILED, "", JOB_KILLED, None),
+        (JobStatus.FAILED, "", "JobExited", None),
+    ],
+)
+def test_only_a_failed_update_is_reported_with_its_version(
+    life: Life, result: JobStatus, version: str, reason: str, reported: str | None
+) -> None:
+    ends_with(life, result, version, reason)
+    assert report(life).get("failedConfigVersion") == reported
+    if reported:
+        eventually(lambda: life.reports[-1:] != [] and life.reports[-1].get("failedConfigVersion") == reported)
 
 
-@pytest.mark.parametrize("result", [JobStatus.DEFERRED, JobStatus.DONE])
-def test_deferred_or_applied_update_is_not_reported_as_failed(life: Life, result: JobStatus) -> None:
-    ends_with(life, result)
-    assert "failedConfigVersion" not in report(life)
-
-
-@pytest.mark.parametrize(("reason", "version"), [(JOB_KILLED, None), ("JobExited", None), ("disk-full", "2")])
-def test_job_without_a_version_failed_unless_it_was_killed(life: Life, reason: str, version: str | None) -> None:
-    ends_with(life, JobStatus.FAILED, "", reason)
-    assert report(life).get("failedConfigVersion") == version
-
-
-def test_failed_version_survives_a_restart_and_ends_with_another_config(life: Life) -> None:
+def test_failed_version_survives_a_restart_and_ends_with_another_config(
+    life: Life, start_daemon: StartDaemon
+) -> None:
     ends_with(life, JobStatus.REFUSED)
-    again = Life(host=life.host)
-    assert again.session.report(again.controller.history, None)["failedConfigVersion"] == "2"
+    again = start_daemon(host=life.host)
+    assert report(again)["failedConfigVersion"] == "2"
     put(life.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
-    assert "failedConfigVersion" not in again.session.report(again.controller.history, None)
-    again.controller.shut_down()
+    assert "failedConfigVersion" not in report(again)
 
 
 def test_report_omits_new_fields_for_a_provider_that_is_one_version_older() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,130 +20,113 @@ if TYPE_CHECKING:
 
 @dataclass
 class RecordingProvider:
-    """A provider that records reports and can reject them."""
+    """A provider that records reports and can reject them, and the reporter that sends them."""
 
-    refuses: PollResult | None = None
+    refuses: Exception | None = None
     reports: list[Any] = field(default_factory=list)
     now: float = 1000.0
+
+    @cached_property
+    def reporter(self) -> StatusReporter:
+        return StatusReporter(cast("ConfigSource", self), clock=lambda: self.now)
 
     def report_status(self, report: Any) -> None:
         self.reports.append(report)
         if self.refuses:
-            raise ProviderRequestError(self.refuses)
+            raise self.refuses
 
-    def teller(self) -> StatusReporter:
-        return StatusReporter(cast("ConfigSource", self), clock=lambda: self.now)
+    def is_due(self, *, after: float) -> bool:
+        self.now += after
+        return self.reporter.is_due
 
-
-def due(teller: StatusReporter, heard: RecordingProvider, seconds: float) -> bool:
-    """Returns whether a report is due after this many seconds."""
-    heard.now += seconds
-    return teller.is_due
-
-
-def test_first_status_report_is_due_immediately() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
-    assert not teller.is_due
-    teller.update({"a": 1})
-    assert teller.is_due
+    def gets(self, number: int) -> RecordingProvider:
+        """Lets the reporter send this status."""
+        self.reporter.update({"a": number})
+        self.reporter.send({"a": number})
+        return self
 
 
-def test_unchanged_status_report_is_repeated_as_a_heartbeat() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
-    teller.update({"a": 1})
-    teller.send({"a": 1})
-    teller.update({"a": 1})
-    assert not due(teller, heard, HEARTBEAT_SECONDS - 1)
-    assert due(teller, heard, 1)
+@pytest.fixture
+def provider() -> RecordingProvider:
+    return RecordingProvider()
 
 
-def test_changed_status_report_is_due_immediately() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
-    teller.update({"a": 1})
-    teller.send({"a": 1})
-    heard.now += MIN_INTERVAL
-    teller.update({"a": 2})
-    assert teller.is_due
+def refusal(state: ProviderState, after: float = 0.0) -> ProviderRequestError:
+    return ProviderRequestError(PollResult(state, retry_after=after))
 
 
-def test_many_status_changes_are_sent_as_one_report() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
+def test_first_status_report_is_due_immediately(provider: RecordingProvider) -> None:
+    assert not provider.reporter.is_due
+    provider.reporter.update({"a": 1})
+    assert provider.reporter.is_due
+
+
+def test_unchanged_status_report_is_repeated_as_a_heartbeat(provider: RecordingProvider) -> None:
+    provider.gets(1).reporter.update({"a": 1})
+    assert not provider.is_due(after=HEARTBEAT_SECONDS - 1)
+    assert provider.is_due(after=1)
+
+
+def test_changed_status_report_is_due_immediately(provider: RecordingProvider) -> None:
+    provider.gets(1).now += MIN_INTERVAL
+    provider.reporter.update({"a": 2})
+    assert provider.reporter.is_due
+
+
+def test_many_status_changes_are_sent_as_one_report(provider: RecordingProvider) -> None:
     for number in range(100):
-        teller.update({"a": number})
-        if teller.is_due:
-            teller.send({"a": number})
-    assert len(heard.reports) == 1
-    assert due(teller, heard, MIN_INTERVAL)
+        provider.reporter.update({"a": number})
+        if provider.reporter.is_due:
+            provider.reporter.send({"a": number})
+    assert len(provider.reports) == 1
+    assert provider.is_due(after=MIN_INTERVAL)
 
 
-def test_status_change_during_a_send_is_due_afterwards() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
-    teller.update({"a": 2})
-    teller.send({"a": 1})
-    assert due(teller, heard, MIN_INTERVAL)
+def test_status_change_during_a_send_is_due_afterwards(provider: RecordingProvider) -> None:
+    provider.reporter.update({"a": 2})
+    provider.reporter.send({"a": 1})
+    assert provider.is_due(after=MIN_INTERVAL)
 
 
-def test_failed_status_report_is_retried_with_backoff_despite_changes() -> None:
-    heard = RecordingProvider(refuses=PollResult(ProviderState.UNREACHABLE))
-    teller = heard.teller()
-    teller.update({"a": 0})
+def test_failed_status_report_is_retried_with_backoff_despite_changes(provider: RecordingProvider) -> None:
+    provider.refuses = refusal(ProviderState.UNREACHABLE)
+    provider.reporter.update({"a": 0})
     for number, delay in enumerate([*RETRY_SECONDS, RETRY_SECONDS[-1], RETRY_SECONDS[-1]], 1):
-        teller.send({"a": number - 1})
-        teller.update({"a": number})
-        assert not due(teller, heard, delay - 1)
-        assert due(teller, heard, 1)
-    heard.refuses = None
-    teller.send({"a": 99})
-    heard.now += MIN_INTERVAL
-    teller.update({"a": 100})
-    assert teller.is_due
+        provider.reporter.send({"a": number - 1})
+        provider.reporter.update({"a": number})
+        assert not provider.is_due(after=delay - 1)
+        assert provider.is_due(after=1)
+    provider.refuses = None
+    provider.reporter.send({"a": 99})
+    provider.now += MIN_INTERVAL
+    provider.reporter.update({"a": 100})
+    assert provider.reporter.is_due
 
 
-@pytest.mark.parametrize(("after", "delay"), [(120.0, 120.0), (1e9, 3600.0), (0.0, RETRY_SECONDS[0])])
-def test_status_reporter_honors_retry_after(after: float, delay: float) -> None:
-    heard = RecordingProvider(refuses=PollResult(ProviderState.THROTTLED, retry_after=after))
-    teller = heard.teller()
-    teller.update({"a": 1})
-    teller.send({"a": 1})
-    assert not due(teller, heard, delay - 1)
-    assert due(teller, heard, 1)
+@pytest.mark.parametrize(
+    ("refuses", "delay"),
+    [
+        (refusal(ProviderState.THROTTLED, 120.0), 120.0),
+        (refusal(ProviderState.THROTTLED, 1e9), 3600.0),
+        (refusal(ProviderState.THROTTLED), RETRY_SECONDS[0]),
+        (ValueError("Invalid header value"), RETRY_SECONDS[0]),
+    ],
+    ids=str,
+)
+def test_status_reporter_honors_retry_after(provider: RecordingProvider, refuses: Exception, delay: float) -> None:
+    provider.refuses = refuses
+    provider.gets(1)
+    assert not provider.is_due(after=delay - 1)
+    assert provider.is_due(after=1)
 
 
-def test_status_reporter_thread_sends_only_the_latest_report() -> None:
-    heard = RecordingProvider()
-    teller = heard.teller()
-    for number in range(5):
-        teller.update({"a": number})
+@pytest.mark.parametrize("updates", [0, 5])
+def test_status_reporter_thread_sends_only_the_latest_report(provider: RecordingProvider, updates: int) -> None:
+    for number in range(updates):
+        provider.reporter.update({"a": number})
     before = threading.active_count()
-    teller.start()
-    eventually(lambda: heard.reports)
-    teller.stop()
+    provider.reporter.start()
+    eventually(lambda: provider.reports or not updates)
+    provider.reporter.stop()
     eventually(lambda: threading.active_count() == before)
-    assert heard.reports == [{"a": 4}]
-
-
-def test_status_reporter_thread_without_a_report_ends_on_stop() -> None:
-    teller = RecordingProvider().teller()
-    before = threading.active_count()
-    teller.start()
-    teller.stop()
-    eventually(lambda: threading.active_count() == before)
-
-
-class Broken(RecordingProvider):
-    def report_status(self, report: Any) -> None:
-        self.reports.append(report)
-        raise ValueError("Invalid header value")
-
-
-def test_status_reporter_retries_after_an_unexpected_error() -> None:
-    heard = Broken()
-    teller = heard.teller()
-    teller.update({"a": 1})
-    teller.send({"a": 1})
-    assert due(teller, heard, RETRY_SECONDS[0])
+    assert provider.reports == ([{"a": updates - 1}] if updates else [])
