@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from aks_flex_rp.crypto.self_signed import SERVER_LIFETIME, create_ca, sign_server_certificate
 from aks_flex_rp.crypto.tls_certificates import CertificateFiles
@@ -85,15 +85,6 @@ def test_secret_file_is_used_after_chmod(somebody: Person) -> None:
     somebody.does("keys", "list")
 
 
-def test_path_of_secret_file_is_corrected(somebody: Person, config: Config, tmp_path: Path) -> None:
-    address = private(tmp_path / "address", "postgresql://flex@127.0.0.1:1/flex")
-    option = config.write(databaseFile=f"{address}.old")
-    fails(somebody, "private-file-unreadable", "backup", "x.tar", *option)
-
-    config.write(databaseFile=str(address))
-    fails(somebody, "backup-postgres-unsupported", "backup", "x.tar", *option)  # it has read the address
-
-
 @pytest.mark.remedy("encryption-keys-invalid")
 def test_key_file_is_restored_or_created_for_new_service(somebody: Person, config: Config, tmp_path: Path) -> None:
     somebody.does("init")
@@ -123,17 +114,13 @@ class TlsFiles:
         """Issues a certificate as of this many seconds ago."""
         return sign_server_certificate(self.authority, NAMES, time.time() - before)
 
-    def write(self, chain: CertificateChain, password: bytes = b"") -> None:
+    def write(self, chain: CertificateChain) -> None:
         self.given.certificate.write_bytes(b"".join(each.public_bytes(Encoding.PEM) for each in chain.certificates))
         self.given.key.touch(0o600)
-        pem = chain.pem.partition(b"-----BEGIN CERTIFICATE")[0]
-        if password:
-            form = BestAvailableEncryption(password)
-            pem = chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, form)
-        self.given.key.write_bytes(pem)
+        self.given.key.write_bytes(chain.pem.partition(b"-----BEGIN CERTIFICATE")[0])
 
-    def settings(self, key: Path | None = None) -> dict[str, Any]:
-        files = {"certificateFile": str(self.given.certificate), "keyFile": str(key or self.given.key)}
+    def settings(self) -> dict[str, Any]:
+        files = {"certificateFile": str(self.given.certificate), "keyFile": str(self.given.key)}
         return {"tls": files, "publicUrl": f"https://{NAMES[0]}:8443"}
 
 
@@ -142,30 +129,6 @@ def tls(tmp_path: Path) -> TlsFiles:
     files = TlsFiles(CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key"), create_ca(time.time()))
     files.write(files.issue())
     return files
-
-
-def test_password_of_tls_key_is_removed(somebody: Person, config: Config, tls: TlsFiles, tmp_path: Path) -> None:
-    tls.write(tls.issue(), password=b"canary")
-    fails(somebody, "tls-file-invalid", "init", *config.write(**tls.settings()))
-
-    new, old = tmp_path / "new.key", str(tls.given.key)
-    words = ["openssl", "pkey", "-in", old, "-out", str(new)]
-    subprocess.run([*words, "-passin", "pass:canary"], check=True)  # what openssl asks for on a terminal
-    subprocess.run(["chmod", "600", str(new)], check=True)
-    somebody.does("init", *config.write(**tls.settings(new)))
-
-
-@pytest.mark.parametrize("content", [None, b"", b"\x30\x82 in DER"], ids=["missing", "empty", "other format"])
-def test_certificate_in_pem_format_is_accepted(
-    somebody: Person, config: Config, tls: TlsFiles, content: bytes | None
-) -> None:
-    tls.given.certificate.unlink()
-    if content is not None:
-        tls.given.certificate.write_bytes(content)
-    fails(somebody, "tls-file-invalid", "init", *config.write(**tls.settings()))
-
-    tls.write(tls.issue())
-    somebody.does("init", *config.write(**tls.settings()))
 
 
 @pytest.mark.remedy("tls-key-mismatch")
@@ -198,10 +161,8 @@ def test_renewed_certificate_is_accepted(somebody: Person, config: Config, tls: 
     somebody.does("init", *option)
 
 
-def test_internationalized_name_is_written_in_its_ascii_form(somebody: Person, config: Config) -> None:
+def test_wrong_file_or_name_in_the_settings_is_refused(somebody: Person, config: Config, tls: TlsFiles) -> None:
+    fails(somebody, "private-file-unreadable", "backup", "x.tar", *config.write(databaseFile="/nowhere"))
     fails(somebody, "tls-name-invalid", "init", *config.write(tls={"names": ["bücher.example"]}))
-
-    prefix = "xn--"
-    name = f"{prefix}bcher-kva.example"
-    assert name.encode().decode("idna") == "bücher.example"
-    somebody.does("init", *config.write(tls={"names": [name]}))
+    tls.given.certificate.write_bytes(b"\x30\x82 in DER")
+    fails(somebody, "tls-file-invalid", "init", *config.write(**tls.settings()))
