@@ -52,8 +52,8 @@ lint: setup ## check formatting, lint rules, types, import layers and secrets
 hook: ## let git run `make lint` before every commit of this clone
 	@git config core.hooksPath scripts/hooks
 
-bench: setup ## run all benchmarks and write docs/proof.md (two hours, on an idle machine)
-	@.venv/bin/python -m bench.proof
+bench: setup ## run all benchmarks and write docs/measurements.md (two hours, on an idle machine)
+	@.venv/bin/python -m bench.measurements
 
 bench-rp: setup ## compare the resource provider with a real API server and databases (half an hour)
 	@for part in polls scale held writes; do .venv/bin/python -m bench.rp_$$part || exit 1; done

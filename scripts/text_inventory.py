@@ -38,7 +38,7 @@ TEXT_SUFFIXES = {
     ".js",
     ".css",
 }
-SKIPPED = ("package-lock.json", "requirements/", "docs/proof", "tests/browser/axe/")
+SKIPPED = ("package-lock.json", "requirements/", "tests/browser/axe/")
 WORDS = re.compile(r"[A-Za-z]{2,}[ ,:][^\n]*[A-Za-z]{2,}")
 
 

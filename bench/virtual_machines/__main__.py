@@ -1,4 +1,4 @@
-"""Prints the figures of the tests in virtual machines as tables for docs/proof/virtual-machines.md.
+"""Prints the figures of the tests in virtual machines as tables for docs/measurements.md.
 
 The argument is the file that `.venv/bin/pytest tests/vm --power-cuts=30 --figures=FILE` writes.
 """

@@ -1,20 +1,15 @@
-"""Tests of the benchmark page: it contains only measured figures."""
+"""Tests of the page of measurements: it contains only measured figures, and keeps the text around them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import Any
 
-import pytest
-
-from bench.proof import report
-from bench.proof.report import BENCHMARKS, MarkdownTable, median_and_range
-from bench.proof.svg_plots import bar_chart, line_chart
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from bench.measurements.report import BEGIN, BENCHMARKS, END, MarkdownTable, median_and_range, page_with_figures
 
 FOUND = {"seconds": {"fetch": {"median": 0.8, "min": 0.7, "max": 0.9}, "node <b>": {"median": 2, "min": 1, "max": 3}}}
+
+
+PAGE = f"# Measurements\n\n{BEGIN}{END}\n## By hand\n"
 
 
 def told(**parts: Any) -> dict[str, Any]:
@@ -28,38 +23,31 @@ def test_markdown_table_renders_header_separator_and_rows() -> None:
     assert made.splitlines() == ["| what | median |", "|---|---|", "| join | 3 s |"]
 
 
-def test_benchmark_page_shows_command_range_and_machine(tmp_path: Path) -> None:
-    report.write_pages(tmp_path, told(baseline=FOUND))
-    page = (tmp_path / "proof.md").read_text()
-    assert "`python -m bench.baseline`, 12 s, commit abc1234, 2026-11-15." in page
+def test_benchmark_page_shows_command_range_and_machine() -> None:
+    page = page_with_figures(PAGE, told(baseline=FOUND))
+    assert "`python -m bench.baseline`, commit abc1234, 2026-11-15." in page
     assert "| fetch | 0.8 s | 0.7 to 0.9 |" in page
     assert "cores 2 · memory 4 GiB" in page
-    assert (tmp_path / "images" / "proof" / "baseline.svg").exists()
 
 
-def test_recovery_table_shows_target_rounds_and_absence(tmp_path: Path) -> None:
+def test_new_figures_replace_only_the_earlier_ones() -> None:
+    page = page_with_figures(PAGE, told(baseline=FOUND))
+    assert page_with_figures(page, told(baseline=FOUND)) == page
+    assert page.startswith("# Measurements\n")
+    assert page.endswith("\n## By hand\n")
+
+
+def test_recovery_table_shows_target_rounds_and_absence() -> None:
     one = {"median": 4.1, "least": 3, "most": 9.5, "rounds": 5, "cpu": 0.7, "children": 0.9}
     faults = {"job killed": one, "provider away": one, "reboot": one}
-    report.write_pages(tmp_path, told(recovery={"away": 600.0, "faults": faults}))
-    page = (tmp_path / "proof.md").read_text()
+    page = page_with_figures(PAGE, told(recovery={"away": 600.0, "faults": faults}))
     assert "| job killed | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % | under 5 s |" in page
     assert "| provider away for 600 s | 5 |" in page
     assert "| reboot | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % |  |" in page
 
 
-def test_benchmark_page_omits_unmeasured_benchmarks(tmp_path: Path) -> None:
-    report.write_pages(tmp_path, told(baseline=FOUND))
-    assert "dashboard" not in (tmp_path / "proof.md").read_text()
-
-
-@pytest.mark.parametrize(
-    "picture", [bar_chart("A <title>", {"a & b": 0.0, "c": 2.5}, "s"), line_chart("Memory", [40.0, 42.5], "MiB")]
-)
-def test_charts_are_valid_svg_with_title_and_values(picture: str) -> None:
-    root = ElementTree.fromstring(picture)  # noqa: S314 - our own
-    texts = [each.text or "" for each in root.iter() if each.tag.endswith("}text")]
-    assert any(text.startswith(("2.5", "42.5")) for text in texts)
-    assert root.find("{http://www.w3.org/2000/svg}title") is not None
+def test_benchmark_page_omits_unmeasured_benchmarks() -> None:
+    assert "dashboard" not in page_with_figures(PAGE, told(baseline=FOUND))
 
 
 def test_median_and_range_accepts_both_key_styles() -> None:
@@ -70,15 +58,14 @@ def test_median_and_range_accepts_both_key_styles() -> None:
     )
 
 
-def test_pool_nodes_are_shown_next_to_nodes_of_the_provider(tmp_path: Path) -> None:
+def test_pool_nodes_are_shown_next_to_nodes_of_the_provider() -> None:
     ratio = {"median": 1.1, "min": 0.9, "max": 1.2}
     found = {
         "median": {side: {"join": 4, "upgrade": 5, "rss_mib": 33} for side in ("pool", "provider")},
         "ratio": {"join": ratio, "upgrade": ratio, "rss_mib": ratio},
         "requests_a_minute": {"pool": {"arm": 1.0}, "provider": {"arm": 0.0}},
     }
-    report.write_pages(tmp_path, told(aks_pool=found))
-    page = (tmp_path / "proof.md").read_text()
+    page = page_with_figures(PAGE, told(aks_pool=found))
     assert "| join, until Node Ready | 4 s | 4 s | 1.1 times (0.9 to 1.2) |" in page
     assert "| requests to Azure per minute, idle | 1 | 0 |  |" in page
 

@@ -1,9 +1,9 @@
-"""Runs all benchmarks, one after another, and writes the page `docs/proof.md` with its charts.
+"""Runs all benchmarks, one after another, and writes their figures into the page `docs/measurements.md`.
 
-The last line of every benchmark is one JSON object. All of them are stored next to the page, so that `--render` can
-write it again without measuring. If a benchmark fails, the page is not written; the earlier results are kept, and
-`--only` measures the rest. `--quick` checks that all benchmarks work: its figures are not valid and are written to
-another directory.
+The last line of every benchmark is one JSON object. All of them are stored in `results.json`, so that `--render` can
+write the page again without measuring. If a benchmark fails, the page is not written; the earlier results are kept,
+and `--only` measures the rest. `--quick` checks that all benchmarks work: its figures are not valid, and the page is
+written to another directory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from aks_flex_lab.files import write_atomically
-from bench.proof import report
-from bench.proof.report import BENCHMARKS, Benchmark
+from bench.measurements.report import BENCHMARKS, Benchmark, page_with_figures
 
-DOCS = Path(__file__).parents[2] / "docs"
-RESULTS = "proof.json"
+PAGE = Path(__file__).parents[2] / "docs/measurements.md"
+RESULTS = Path(__file__).with_name("results.json")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.measurements", description=__doc__)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -59,7 +58,9 @@ def machine() -> dict[str, str]:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(("git", *arguments), capture_output=True, text=True, check=True, cwd=DOCS).stdout.strip()
+    return subprocess.run(
+        ("git", *arguments), capture_output=True, text=True, check=True, cwd=PAGE.parent
+    ).stdout.strip()
 
 
 def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
@@ -85,17 +86,18 @@ def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     options = arguments()
-    folder = options.quick or DOCS
-    folder.mkdir(parents=True, exist_ok=True)
-    results = folder / RESULTS
-    found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {"parts": {}}
+    page, results = PAGE, RESULTS
+    if options.quick:
+        options.quick.mkdir(parents=True, exist_ok=True)
+        page, results = options.quick / PAGE.name, options.quick / RESULTS.name
+    figures: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {"parts": {}}
     if not options.render:
-        found |= {"machine": machine(), "command": "make bench"}
+        figures |= {"machine": machine(), "command": "make bench"}
         for part in [part for part in BENCHMARKS if not options.only or part.name in options.only]:
-            found["parts"][part.name] = measured(part, quick=bool(options.quick))
-            write_atomically(results, json.dumps(found, indent=1) + "\n", 0o644)
-    report.write_pages(folder, found)
-    print(f"\n{folder / 'proof.md'} is written.")
+            figures["parts"][part.name] = measured(part, quick=bool(options.quick))
+            write_atomically(results, json.dumps(figures, indent=1) + "\n", 0o644)
+    page.write_text(page_with_figures(PAGE.read_text(), figures))
+    print(f"\n{page} is written.")
 
 
 if __name__ == "__main__":
