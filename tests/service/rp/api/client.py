@@ -95,8 +95,12 @@ class Api:
     def delete(self, name: str, **headers: str) -> Answer:
         return self.ask("DELETE", self.path(name), headers=_dashed(headers))
 
-    def regenerate(self, name: str) -> Answer:
-        return self.ask("POST", self.path(name, "regenerateToken"), {})
+    def act(self, name: str, action: str, **body: Any) -> Answer:
+        """Calls an action of a node, such as `revokeKey`."""
+        return self.ask("POST", self.path(name, action), body)
+
+    def regenerate(self, name: str, **body: Any) -> Answer:
+        return self.act(name, "regenerateToken", **body)
 
     def list_url(self, name: str) -> Answer:
         return self.ask("POST", self.path(name, "listConfigUrl"))
@@ -117,6 +121,17 @@ class Api:
     def audit(self, name: str = "", **query: str) -> Answer:
         resource = self.cluster.node(name) if name else str(self.cluster)
         return self.ask("GET", "/audit", query={"resource": resource, **query})
+
+    def events(self, name: str, what: str) -> Any:
+        """Returns the events of this kind of a node, the newest first."""
+        return self.audit(name, what=what).json["value"]
+
+    def status(self, name: str) -> Any:
+        return self.get(name).properties["status"]
+
+    def condition(self, name: str, kind: str) -> Any:
+        """Returns the condition of this type of a node; None if it has none."""
+        return next((each for each in self.status(name)["conditions"] if each["type"] == kind), None)
 
     def fetch(self, url: str, method: str = "GET", key: HeldKey = MACHINE_KEY) -> Answer:
         """Requests a config URL without a token, as a machine with this key does."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.service.rp.api import callers
+from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
+from tests.service.rp.api.keyed_nodes import NodeWithKey
 from tests.service.rp.api.service_harness import PLENTY, remove_nodes, running, settings
 from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.api.traffic_recorder import Recording
@@ -109,6 +111,24 @@ def admin(service: Running) -> Api:
 def name() -> str:
     """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"
+
+
+@pytest.fixture
+def node(service: Running, name: str) -> NodeWithKey:
+    return NodeWithKey(service, name)
+
+
+@pytest.fixture
+def enrolment(admin: Api) -> Callable[..., PoolEnrolment]:
+    """Returns a function that creates enrolments of a new pool."""
+    pool = f"en{next(numbers)}"
+    return lambda **body: PoolEnrolment.of(admin, pool, **body)
+
+
+@pytest.fixture
+def made(enrolment: Callable[..., PoolEnrolment]) -> PoolEnrolment:
+    """Returns an enrolment for two machines."""
+    return enrolment()
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,17 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
+from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.node_key_client import HeldKey
+from tests.service.rp.api.keyed_nodes import Machine, observe
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api, Connection
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.traffic_recorder import Answer
 
 
@@ -38,6 +43,15 @@ class EnrollingMachine:
     def wiped(self) -> EnrollingMachine:
         """Returns the same machine with a new disk."""
         return replace(self, key=HeldKey(), id=uuid.uuid4().hex)
+
+    @property
+    def request(self) -> MachineRequest:
+        """Returns the enrolment of this machine as the service reads it."""
+        return MachineRequest(self.key.thumbprint, parse_facts(self.facts), self.identity, "127.0.0.1", "r")
+
+    def as_node(self, admin: Api, name: str = "") -> Machine:
+        """Returns the machine of a node, with the key that has enrolled."""
+        return Machine(admin, name or self.hostname, self.identity, self.key)
 
     def enrol(self, to: Connection, url: str, **body: Any) -> Answer:
         path = url.partition("#")[0].removeprefix(to.url)
@@ -73,21 +87,47 @@ class PoolEnrolment:
     def enrol(self, machine: EnrollingMachine, **body: Any) -> Answer:
         return machine.enrol(self.admin.connection, self.url, **body)
 
+    def enrolled(self, hostname: str, **more: Any) -> EnrollingMachine:
+        machine = self.machine(hostname, **more)
+        assert self.node_of(machine)
+        return machine
+
+    def joined(self, service: Running, hostname: str = "a") -> EnrollingMachine:
+        """Returns an enrolled machine whose Node the cluster reports Ready."""
+        machine = self.enrolled(hostname)
+        observe(service, machine.hostname, machine.identity)
+        return machine
+
+    def node_of(self, machine: EnrollingMachine) -> str:
+        """Enrols a machine and returns the name of its node."""
+        answer = self.enrol(machine)
+        assert answer.status == 200, answer.text
+        return str(answer.json["config"]["node"]["name"])
+
+    def refuses(self, machine: EnrollingMachine, code: str, status: int = 409) -> Answer:
+        answer = self.enrol(machine)
+        assert (answer.status, answer.error["code"]) == (status, code), answer.text
+        return answer
+
+    def approve(self, machine: EnrollingMachine) -> Answer:
+        """Approves a machine that waits."""
+        return self.act("approve", {"fingerprint": fingerprint(machine.key.thumbprint)})
+
     def act(self, action: str, body: Any = None) -> Answer:
         return self.admin.pool("POST", self.pool, "enrolments", self.id, action, body=body)
 
     @property
-    def properties(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.admin.pool("GET", self.pool, "enrolments", self.id).json["properties"]
-        return found
+    def properties(self) -> Any:
+        return self.admin.pool("GET", self.pool, "enrolments", self.id).json["properties"]
 
     @property
-    def machines(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.act("listMachines").json["value"]
-        return found
+    def uses(self) -> Any:
+        return self.properties["uses"]
 
-    def events(self, what: str) -> list[dict[str, Any]]:
+    @property
+    def machines(self) -> Any:
+        return self.act("listMachines").json["value"]
+
+    def events(self, what: str) -> Any:
         resource = f"{self.admin.cluster.pool(self.pool)}/enrolments/{self.id}"
-        query = {"resource": resource, "what": what}
-        found: list[dict[str, Any]] = self.admin.ask("GET", "/audit", query=query).json["value"]
-        return found
+        return self.admin.ask("GET", "/audit", query={"resource": resource, "what": what}).json["value"]

@@ -31,8 +31,9 @@ UNKNOWN_PATHS = (
 )
 
 
-def assert_refused(answer: Answer, status: int, code: str) -> None:
+def assert_refused(answer: Answer, status: int, code: str, target: str | None = None) -> None:
     assert (answer.status, answer.error["code"]) == (status, code), answer.text
+    assert target is None or answer.error["target"] == target
     assert answer.headers["x-ms-error-code"] == code
     assert answer.headers["content-type"].startswith("application/json")
     assert answer.error["message"]
@@ -195,6 +196,7 @@ def test_put_accepts_content_type_with_charset(admin: Api, name: str) -> None:
         b'"text"',
         b"null",
         b'{"properties": NaN}',
+        b'{"properties":{"nodeConfig":{"kubelet":{"extraConfig":{"a":1e999}}}}}',
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"a":' * 40 + b"1" + b"}" * 40,

@@ -57,21 +57,6 @@ def test_audit_records_changed_properties_without_secrets(admin: Api, name: str)
     assert SECRET not in admin.audit(name).text
 
 
-def test_audit_pages_add_up_to_whole_audit(admin: Api, name: str) -> None:
-    for _ in range(5):
-        admin.put(name, principal())
-    whole = events(admin, name)
-
-    found: list[dict[str, Any]] = []
-    page = events(admin, name, limit="2")
-    while page:
-        found += page
-        page = events(admin, name, limit="2", before=str(found[-1]["sequence"]))
-
-    assert found == whole
-    assert len(whole) == 5
-
-
 def test_cluster_audit_includes_events_of_its_nodes(admin: Api, name: str) -> None:
     admin.put(name, principal())
 

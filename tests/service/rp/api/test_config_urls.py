@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.api import config_urls
-from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
@@ -119,17 +117,6 @@ def test_create_returns_503_and_stores_nothing_when_cluster_is_unreachable(servi
     assert service.admin.get(name).status == 404
 
 
-def test_expired_config_url_is_rejected_before_sweep(service: Running, name: str) -> None:
-    url = service.admin.put(name, token(), url=True).properties["configUrl"]
-    secret = url.partition("#")[0].rpartition("/")[2]
-    bundles = service.service.delivery
-
-    assert service.call(service.service.store.sweep(time.time())) == 0
-    assert service.call(bundles.fetch(secret, time.time() + 25 * 3600)) is None  # type: ignore[attr-defined]
-    assert service.call(bundles.sweep(time.time() + 25 * 3600)) >= 1
-    assert service.admin.fetch(url).status == 404
-
-
 @pytest.mark.parametrize("wrong", ["x", "...", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
 def test_guessed_config_url_returns_404_like_revoked_one(admin: Api, wrong: str) -> None:
     assert admin.connection.ask("GET", f"/configs/{wrong}", {}).status == 404
@@ -150,21 +137,6 @@ def test_config_url_fetch_is_audited_with_source_address(admin: Api, name: str) 
     assert admin.get(name).properties["status"]["joinState"] == "ConfigFetched"
     [event] = admin.audit(name, what="configUrl.fetched").json["value"]
     assert (event["source"], event["request"], event["who"]) == ("127.0.0.1", request, "bearer of the URL")
-
-
-def test_config_url_contains_ca_pin_of_provider(service: Running, name: str) -> None:
-    url = service.admin.put(name, token(), url=True).properties["configUrl"]
-
-    assert config_urls.parse(url).pin == service.service.tls.pin
-    assert config_urls.parse(url).origin == service.connection.url
-
-
-def test_node_with_azure_auth_gets_no_bootstrap_token(service: Running, name: str) -> None:
-    before = dict(service.clusters.tokens)
-    url = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}), url=True).properties["configUrl"]
-
-    assert "bootstrapToken" not in service.admin.fetch(url).json["config"]["azure"]
-    assert service.clusters.tokens == before
 
 
 def test_put_without_config_url_creates_no_bootstrap_token(service: Running, name: str) -> None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.enroller import Enroller
-from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_crashes import process
@@ -63,12 +61,10 @@ def enrol_and_stop(service: Running, made: PoolEnrolment, machine: EnrollingMach
     context = service.service.context
     store: Any = StoppingStore(context.store, at, after=after)
     enroller = Enroller(NodeCommands(replace(context, store=store)))
-    facts = parse_facts(machine.facts)
-    machine_request = MachineRequest(machine.key.thumbprint, facts, machine.identity, "127.0.0.1", "r")
     found = service.call(context.store.enrolment(PLANT.key, made.id))
     assert found
     try:
-        service.call(enroller.enrol(found, machine_request))
+        service.call(enroller.enrol(found, machine.request))
     except PowerLossError:
         return True
     return False
@@ -84,13 +80,10 @@ def test_enrolment_is_continued_after_a_stop_at_each_write(service: Running, rul
         if not enrol_and_stop(service, made, machine, at, after=after):
             assert at > 2  # the claim and the node
             return
-        answer = made.enrol(machine)
-        assert answer.status == 200, f"after write {at}: {answer.text}"
-        assert made.properties["uses"] == 1
-        [shown] = made.machines
-        name = shown["nodeName"]
-        assert service.admin.get(name).properties["status"]["nodeKey"]["thumbprint"] == machine.key.thumbprint
-        assert made.enrol(EnrollingMachine("other")).json["error"]["code"] == "EnrolmentExhausted"
+        name = made.node_of(machine)
+        assert (made.uses, [each["nodeName"] for each in made.machines]) == (1, [name]), f"after write {at}"
+        assert service.admin.status(name)["nodeKey"]["thumbprint"] == machine.key.thumbprint
+        made.refuses(EnrollingMachine("other"), "EnrolmentExhausted")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -100,15 +93,13 @@ def test_takeover_is_continued_after_a_stop_at_each_write(service: Running, afte
         made = PoolEnrolment.of(service.admin, pool, maxUses=1)
         machine = EnrollingMachine(f"{pool}-{at}")
         made.enrol(machine)
-        service.admin.ask("POST", service.admin.path(machine.hostname, "release"))
+        service.admin.act(machine.hostname, "release")
         wiped = machine.wiped()
         if not enrol_and_stop(service, made, wiped, at, after=after):
             assert at > 2
             return
-        answer = made.enrol(wiped)
-        assert answer.status == 200, f"after write {at}: {answer.text}"
-        assert [each["state"] for each in made.machines] == ["Enrolled"]
-        assert made.properties["uses"] == 1
+        assert made.node_of(wiped) == machine.hostname
+        assert (made.uses, [each["state"] for each in made.machines]) == (1, ["Enrolled"]), f"after write {at}"
 
 
 def test_no_use_is_lost_or_taken_twice_by_sigkill(process: ServiceProcess) -> None:
@@ -141,7 +132,7 @@ def test_no_use_is_lost_or_taken_twice_by_sigkill(process: ServiceProcess) -> No
             running.set()
     made = replace(made, admin=process.api)
     names = [each.json["config"]["node"]["name"] for each in answers.values() if each.status == 200]
-    assert len(names) == len(set(names)) == uses == made.properties["uses"]
+    assert len(names) == len(set(names)) == uses == made.uses
     assert {each["nodeName"] for each in made.machines} == set(names)
     refused = [each.json["error"]["code"] for each in answers.values() if each.status == 409]
     assert refused == ["EnrolmentExhausted"] * 3

@@ -1,81 +1,52 @@
-"""Enrolments over HTTP: limits, approval, names, clones, re-imaging, revocation, and attacks on them."""
+"""Enrolments over HTTP: limits, approval, names, clones, re-imaging, revocation, and the resource."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.api.enrolments import parse_facts
-from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, fingerprint
-from aks_flex_rp.clusters.node_controller import NodeMachine
 from aks_flex_rp.nodes import enrolment_operations
-from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
-from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.keyed_nodes import AUDIENCE
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
     Enrol = Callable[..., PoolEnrolment]
 
-numbers = count(1)
 
-
-@pytest.fixture
-def enrolment(service: Running) -> Enrol:
-    pool = f"en{next(numbers)}"
-    return lambda **body: PoolEnrolment.of(service.admin, pool, **body)
-
-
-def join(service: Running, machine: EnrollingMachine, node: str) -> None:
-    """Lets the cluster report the Node of an enrolled machine as Ready."""
-    seen: dict[str, Any] = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2100-01-01T00:00:00Z"}
-    seen |= {"kubeletVersion": "v1.34.4", "machine": machine.identity}
-    service.clusters.machines[node] = NodeMachine(machine.identity, ready=True)
-    service.call(service.service.join_tracker.on_node_observed(PLANT.key, node, seen))
-
-
-def test_machines_enrol_with_one_url(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
+def test_machines_enrol_with_one_url(admin: Api, made: PoolEnrolment) -> None:
     for name in ("a", "b"):
         machine = made.machine(name)
         answer = made.enrol(machine)
         assert answer.status == 200, answer
-        assert answer.headers[AUDIENCE_HEADER.lower()] == "aks-flex-rp:of-plant"
-        node = service.admin.get(machine.hostname)
+        assert answer.headers[AUDIENCE_HEADER.lower()] == AUDIENCE
         assert answer.json["config"]["node"]["name"] == machine.hostname
         assert answer.json["config"]["azure"]["bootstrapToken"]["token"]
-        assert node.properties["poolName"] == made.pool
-        assert node.properties["status"]["nodeKey"]["thumbprint"] == machine.key.thumbprint
-        assert node.properties["status"]["joinState"] == "ConfigFetched"
-    assert (made.properties["uses"], made.properties["state"]) == (2, "Exhausted")
+        assert admin.get(machine.hostname).properties["poolName"] == made.pool
+        status = admin.status(machine.hostname)
+        assert (status["nodeKey"]["thumbprint"], status["joinState"]) == (machine.key.thumbprint, "ConfigFetched")
+        assert machine.as_node(admin).get().status == 200
+    assert (made.uses, made.properties["state"]) == (2, "Exhausted")
     assert [each["detail"]["use"] for each in made.events("machine.enrolled")] == [2, 1]
     assert {each["nodeName"] for each in made.machines} == {f"{made.pool}-a", f"{made.pool}-b"}
 
 
-def test_enrolled_machine_polls_by_its_key(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
-    assertion = machine.key.assertion(PLANT.node(machine.hostname), "aks-flex-rp:of-plant")
-    api = service.admin.as_somebody(f"Bearer {assertion}")
-    assert api.get(machine.hostname, **{MACHINE_HEADER: machine.identity.to_header()}).status == 200
-
-
-def test_url_is_shown_once(enrolment: Enrol) -> None:
-    made = enrolment()
+def test_url_is_shown_once(made: PoolEnrolment) -> None:
     shown = made.admin.pool("GET", made.pool, "enrolments")
     assert [each["name"] for each in shown.json["value"]] == [made.id]
     assert "/enrolments/" in made.url
@@ -83,25 +54,22 @@ def test_url_is_shown_once(enrolment: Enrol) -> None:
     assert made.url.rpartition("/")[2] not in str(made.properties)
 
 
-def test_machine_that_comes_back_takes_no_second_use(enrolment: Enrol) -> None:
-    made = enrolment()
+def test_machine_that_comes_back_takes_no_second_use(made: PoolEnrolment) -> None:
     machine = made.machine("a")
-    first, second = made.enrol(machine), made.enrol(machine)
-    assert (first.status, second.status) == (200, 200)
-    assert first.json["config"]["node"]["name"] == second.json["config"]["node"]["name"]
-    assert first.json["config"]["azure"]["bootstrapToken"] != second.json["config"]["azure"]["bootstrapToken"]
-    assert made.properties["uses"] == 1
+    first, second = (made.enrol(machine).json["config"] for _ in range(2))
+    assert first["node"]["name"] == second["node"]["name"]
+    assert first["azure"]["bootstrapToken"] != second["azure"]["bootstrapToken"]
+    assert made.uses == 1
 
 
 def test_use_beyond_the_limit_is_refused(enrolment: Enrol) -> None:
     made = enrolment(maxUses=1)
-    assert made.enrol(made.machine("a")).status == 200
-    assert_refused(made.enrol(made.machine("b")), 409, "EnrolmentExhausted")
+    made.enrolled("a")
+    made.refuses(made.machine("b"), "EnrolmentExhausted")
     [event] = made.events("enrolment.refused")
-    assert event["outcome"] == "denied"
+    assert (event["outcome"], event["source"]) == ("denied", "127.0.0.1")
     assert event["detail"]["reason"] == "EnrolmentExhausted"
     assert event["detail"]["facts"]["hostname"] == f"{made.pool}-b"
-    assert event["source"] == "127.0.0.1"
 
 
 def in_parallel(made: PoolEnrolment, machines: list[EnrollingMachine]) -> list[Answer]:
@@ -109,57 +77,57 @@ def in_parallel(made: PoolEnrolment, machines: list[EnrollingMachine]) -> list[A
         return list(threads.map(made.enrol, machines))
 
 
+def names_of(answers: list[Answer]) -> list[str]:
+    return [each.json["config"]["node"]["name"] for each in answers if each.status == 200]
+
+
 def test_parallel_clients_never_exceed_the_limit(enrolment: Enrol) -> None:
     made = enrolment(maxUses=3, nodeName="par-{number:03}")
     answers = in_parallel(made, [made.machine(str(each)) for each in range(20)])
-    names = [each.json["config"]["node"]["name"] for each in answers if each.status == 200]
+    names = names_of(answers)
     assert len(names) == len(set(names)) == 3
-    assert [each.json["error"]["code"] for each in answers if each.status != 200] == ["EnrolmentExhausted"] * 17
-    assert made.properties["uses"] == 3
+    assert [each.error["code"] for each in answers if each.status != 200] == ["EnrolmentExhausted"] * 17
+    assert made.uses == 3
 
 
 def test_same_key_in_parallel_takes_one_use(enrolment: Enrol) -> None:
     made = enrolment(maxUses=5, nodeName="same-{number}")
     answers = in_parallel(made, [made.machine("a", key=HeldKey(), system_uuid="", id="a" * 32)] * 4)
-    names = {each.json["config"]["node"]["name"] for each in answers if each.status == 200}
-    assert len(names) == 1
-    assert made.properties["uses"] == 1
+    assert (len(set(names_of(answers))), made.uses) == (1, 1)
 
 
-def test_revoked_enrolment_refuses_new_machines_only(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
+def test_revoked_enrolment_refuses_new_machines_only(made: PoolEnrolment) -> None:
+    machine = made.enrolled("a")
     assert made.act("revoke").json["properties"]["state"] == "Revoked"
-    assert_refused(made.enrol(made.machine("b")), 409, "EnrolmentRevoked")
-    assert service.admin.get(machine.hostname).status == 200
+    made.refuses(made.machine("b"), "EnrolmentRevoked")
     assert made.enrol(machine).status == 200  # its node exists, and it may retry the join
     assert made.act("revoke").status == 200
 
 
-def test_expired_enrolment_is_refused(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    context = service.service.context
-    found = service.call(context.store.enrolment(PLANT.key, made.id))
+def expire(service: Running, made: PoolEnrolment) -> None:
+    store = service.service.store
+    found = service.call(store.enrolment(PLANT.key, made.id))
     assert found
-    service.call(context.store.put_enrolment(replace(found, expires=1.0)))
-    assert_refused(made.enrol(made.machine("a")), 409, "EnrolmentExpired")
+    service.call(store.put_enrolment(replace(found, expires=1.0)))
+
+
+def test_expired_enrolment_is_refused(service: Running, made: PoolEnrolment) -> None:
+    expire(service, made)
+    made.refuses(made.machine("a"), "EnrolmentExpired")
     assert made.properties["state"] == "Expired"
 
 
-def test_unknown_url_is_not_found(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
+def test_unknown_url_is_not_found(admin: Api, made: PoolEnrolment) -> None:
     wrong = replace(made, url=made.url.partition("/enrolments/")[0] + "/enrolments/x")
-    assert_refused(wrong.enrol(made.machine("a")), 404, "EnrolmentNotFound")
-    answer = service.admin.fetch(wrong.url)
+    wrong.refuses(made.machine("a"), "EnrolmentNotFound", 404)
+    answer = admin.fetch(wrong.url)
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("proof", ["", "x.y.z", 7, None])
-def test_machine_without_a_proof_is_refused(enrolment: Enrol, proof: Any) -> None:
-    made = enrolment()
+def test_machine_without_a_proof_is_refused(made: PoolEnrolment, proof: Any) -> None:
     assert made.enrol(made.machine("a"), proof=proof).status == 400
-    assert made.properties["uses"] == 0
+    assert made.uses == 0
 
 
 def test_proof_for_another_url_is_refused(enrolment: Enrol) -> None:
@@ -171,34 +139,32 @@ def test_proof_for_another_url_is_refused(enrolment: Enrol) -> None:
 # Names
 
 
-def test_nodes_are_numbered_and_taken_numbers_are_skipped(service: Running, enrolment: Enrol) -> None:
+def test_nodes_are_numbered_and_taken_numbers_are_skipped(admin: Api, enrolment: Enrol) -> None:
     made = enrolment(maxUses=3, nodeName="num-{number:04}")
-    service.admin.put("num-0002")
-    names = [made.enrol(made.machine(str(each))).json["config"]["node"]["name"] for each in range(3)]
+    admin.put("num-0002")
+    names = [made.node_of(made.machine(str(each))) for each in range(3)]
     assert names == ["num-0001", "num-0003", "num-0004"]
 
 
 def test_node_is_named_by_serial_number(enrolment: Enrol) -> None:
     made = enrolment(nodeName="edge-{serial}")
-    answer = made.enrol(made.machine("a", serial="AB 12/3"))
-    assert answer.json["config"]["node"]["name"] == "edge-ab-12-3"
+    assert made.node_of(made.machine("a", serial="AB 12/3")) == "edge-ab-12-3"
 
 
 @pytest.mark.parametrize("serial", ["", "To Be Filled By O.E.M.", "0000", "é"])
 def test_serial_number_of_many_machines_makes_no_name(enrolment: Enrol, serial: str) -> None:
     made = enrolment(nodeName="edge-{serial}")
-    assert_refused(made.enrol(made.machine("a", serial=serial)), 409, "NodeNameInvalid")
-    assert made.properties["uses"] == 0
+    made.refuses(made.machine("a", serial=serial), "NodeNameInvalid")
+    assert made.uses == 0
 
 
-def test_name_of_another_node_is_refused_without_a_use(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
+def test_name_of_another_node_is_refused_without_a_use(admin: Api, made: PoolEnrolment) -> None:
     machine = made.machine("a")
-    service.admin.put(machine.hostname)
-    assert_refused(made.enrol(machine), 409, "NodeNameTaken")
-    assert made.properties["uses"] == 0
-    assert_refused(made.enrol(replace(machine, key=HeldKey(), system_uuid="")), 409, "NodeNameTaken")
-    service.admin.delete(machine.hostname)
+    admin.put(machine.hostname)
+    for each in (machine, replace(machine, key=HeldKey(), system_uuid="")):
+        made.refuses(each, "NodeNameTaken")
+    assert made.uses == 0
+    admin.delete(machine.hostname)
     assert made.enrol(machine).status == 200
 
 
@@ -206,16 +172,14 @@ def test_two_machines_with_one_host_name_never_share_a_node(enrolment: Enrol) ->
     made = enrolment(maxUses=4)
     answers = in_parallel(made, [made.machine("same") for _ in range(4)])
     assert sorted(each.status for each in answers) == [200, 409, 409, 409]
-    assert made.properties["uses"] == 1
+    assert made.uses == 1
 
 
 def claim(service: Running, made: PoolEnrolment, machine: EnrollingMachine) -> str:
     """Takes a use for the machine, as a provider that stops before it creates the node. Returns the node's name."""
-    found = service.call(service.service.context.store.enrolment(PLANT.key, made.id))
+    found = service.call(service.service.store.enrolment(PLANT.key, made.id))
     assert found
-    facts = parse_facts(machine.facts)
-    asking = MachineRequest(machine.key.thumbprint, facts, machine.identity, "127.0.0.1", "r")
-    return service.call(service.service.enroller._claim(found, asking)).node
+    return service.call(service.service.enroller._claim(found, machine.request)).node
 
 
 @pytest.mark.parametrize("rule", ["{hostname}", "again-{number}"])
@@ -224,16 +188,14 @@ def test_interrupted_claim_is_continued(service: Running, enrolment: Enrol, rule
     machine = made.machine("a")
     name = claim(service, made, machine)
     assert service.admin.get(name).status == 404
-    assert made.enrol(machine).json["config"]["node"]["name"] == name
-    assert made.properties["uses"] == 1
+    assert (made.node_of(machine), made.uses) == (name, 1)
 
 
-def test_name_taken_after_the_claim_gives_the_use_back(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
+def test_name_taken_after_the_claim_gives_the_use_back(service: Running, made: PoolEnrolment) -> None:
     machine = made.machine("a")
     service.admin.put(claim(service, made, machine))
-    assert_refused(made.enrol(machine), 409, "NodeNameTaken")
-    assert (made.properties["uses"], made.machines) == (0, [])
+    made.refuses(machine, "NodeNameTaken")
+    assert (made.uses, made.machines) == (0, [])
     assert len(made.events("machine.notEnrolled")) == 1
 
 
@@ -241,28 +203,24 @@ def test_number_taken_after_the_claim_is_replaced(service: Running, enrolment: E
     made = enrolment(nodeName="taken-{number}")
     machine = made.machine("a")
     service.admin.put(claim(service, made, machine))
-    assert made.enrol(machine).json["config"]["node"]["name"] == "taken-2"
-    assert made.properties["uses"] == 1
+    assert (made.node_of(machine), made.uses) == ("taken-2", 1)
 
 
-def test_enrolment_revoked_after_the_claim_creates_no_node(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
+def test_enrolment_revoked_after_the_claim_creates_no_node(service: Running, made: PoolEnrolment) -> None:
     machine = made.machine("a")
     name = claim(service, made, machine)
     made.act("revoke")
-    assert_refused(made.enrol(machine), 409, "EnrolmentRevoked")
+    made.refuses(machine, "EnrolmentRevoked")
     assert service.admin.get(name).status == 404
-    assert (made.properties["uses"], made.machines) == (0, [])
+    assert (made.uses, made.machines) == (0, [])
 
 
-def test_deleted_node_frees_its_name(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
-    service.admin.delete(machine.hostname)
+def test_deleted_node_frees_its_name(admin: Api, made: PoolEnrolment) -> None:
+    machine = made.enrolled("a")
+    admin.delete(machine.hostname)
     assert made.machines == []
     assert made.enrol(machine.wiped()).status == 200
-    assert made.properties["uses"] == 2
+    assert made.uses == 2
 
 
 # Approval
@@ -275,11 +233,11 @@ def test_machine_waits_for_approval_by_fingerprint(enrolment: Enrol) -> None:
     for _ in range(2):
         answer = made.enrol(machine)
         assert (answer.status, answer.json["fingerprint"]) == (202, shown)
-    assert (made.properties["uses"], made.properties["waiting"]) == (0, 1)
+    assert (made.uses, made.properties["waiting"]) == (0, 1)
     assert [(each["fingerprint"], each["state"]) for each in made.machines] == [(shown, "Waiting")]
     assert made.act("approve", {"fingerprint": shown.upper()}).json["state"] == "Approved"
     assert made.enrol(machine).status == 200
-    assert (made.properties["uses"], made.properties["waiting"]) == (1, 0)
+    assert (made.uses, made.properties["waiting"]) == (1, 0)
     [approved] = made.events("machine.approved")
     assert approved["detail"]["fingerprint"] == shown
     assert_refused(made.act("reject", {"fingerprint": shown}), 409, "MachineEnrolled")
@@ -288,10 +246,10 @@ def test_machine_waits_for_approval_by_fingerprint(enrolment: Enrol) -> None:
 def test_rejected_machine_is_refused_until_it_is_approved(enrolment: Enrol) -> None:
     made = enrolment(approval="manual")
     machine = made.machine("a")
-    shown = {"fingerprint": made.enrol(machine).json["fingerprint"]}
-    assert made.act("reject", shown).json["state"] == "Rejected"
-    assert_refused(made.enrol(machine), 409, "MachineRejected")
-    made.act("approve", shown)
+    shown = made.enrol(machine).json["fingerprint"]
+    assert made.act("reject", {"fingerprint": shown}).json["state"] == "Rejected"
+    made.refuses(machine, "MachineRejected")
+    made.approve(machine)
     assert made.enrol(machine).status == 200
 
 
@@ -305,19 +263,20 @@ def test_approved_machine_needs_a_free_use(enrolment: Enrol) -> None:
     made = enrolment(approval="manual", maxUses=1)
     machines = [made.machine(name) for name in ("a", "b")]
     for each in machines:
-        made.act("approve", {"fingerprint": made.enrol(each).json["fingerprint"]})
+        assert made.enrol(each).status == 202
+        made.approve(each)
     assert made.enrol(machines[0]).status == 200
-    assert_refused(made.enrol(machines[1]), 409, "EnrolmentExhausted")
+    made.refuses(machines[1], "EnrolmentExhausted")
+
+
+UUID = "8F1C0B2E-1111-4222-8333-444455556666"
 
 
 @pytest.mark.parametrize(
     ("entry", "facts"),
     [
         ({"serialNumber": "sn 1"}, {"serialNumber": "SN  1"}),
-        (
-            {"systemUuid": "8F1C0B2E-1111-4222-8333-444455556666"},
-            {"systemUuid": "8f1c0b2e-1111-4222-8333-444455556666"},
-        ),
+        ({"systemUuid": UUID}, {"systemUuid": UUID.lower()}),
         ({"macAddress": "AA-BB-CC-DD-EE-01"}, {"macAddresses": ["aa:bb:cc:dd:ee:00", "aa:bb:cc:dd:ee:01"]}),
     ],
 )
@@ -325,86 +284,64 @@ def test_allow_list_admits_listed_machines_only(
     enrolment: Enrol, entry: dict[str, str], facts: dict[str, Any]
 ) -> None:
     made = enrolment(approval="allowList", allow=[{"serialNumber": "other"}, entry])
-    assert made.enrol(made.machine("a", more=facts)).status == 200
-    assert_refused(made.enrol(made.machine("b")), 409, "NotOnAllowList")
+    made.enrolled("a", more=facts)
+    made.refuses(made.machine("b"), "NotOnAllowList")
 
 
 # Clones and re-imaging
 
 
-def test_second_key_of_a_system_is_a_clone(enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
-    clone = replace(made.machine("b"), system_uuid=machine.system_uuid.upper())
-    assert_refused(made.enrol(clone), 409, "MachineCloned")
-    assert made.properties["uses"] == 1
+def test_second_key_of_a_system_is_a_clone(made: PoolEnrolment) -> None:
+    machine = made.enrolled("a")
+    made.refuses(made.machine("b", system_uuid=machine.system_uuid.upper()), "MachineCloned")
+    assert made.uses == 1
 
 
 @pytest.mark.parametrize(
     "system", ["00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "Not Settable"]
 )
-def test_placeholder_uuids_are_no_clones(enrolment: Enrol, system: str) -> None:
-    made = enrolment()
-    answers = [made.enrol(made.machine(name, system_uuid=system)) for name in ("a", "b")]
-    assert [each.status for each in answers] == [200, 200]
+def test_placeholder_uuids_are_no_clones(made: PoolEnrolment, system: str) -> None:
+    for name in ("a", "b"):
+        made.enrolled(name, system_uuid=system)
 
 
-def test_copied_disk_on_another_machine_is_refused(enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
-    for copy in (replace(machine, system_uuid=made.machine("b").system_uuid), replace(machine, id="b" * 32)):
-        assert_refused(made.enrol(copy), 409, "MachineCloned")
+@pytest.mark.parametrize("copy", [{"system_uuid": UUID}, {"id": "b" * 32}], ids=["system", "machine ID"])
+def test_copied_disk_on_another_machine_is_refused(made: PoolEnrolment, copy: dict[str, Any]) -> None:
+    made.refuses(replace(made.enrolled("a"), **copy), "MachineCloned")
 
 
-def test_copied_disk_of_a_living_node_is_refused(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    machine = made.machine("a")
-    made.enrol(machine)
-    join(service, machine, machine.hostname)
-    assert_refused(made.enrol(machine), 409, "MachineCloned")
+def test_copied_disk_of_a_living_node_is_refused(service: Running, made: PoolEnrolment) -> None:
+    made.refuses(made.joined(service), "MachineCloned")
 
 
 def test_released_node_is_taken_over_by_the_new_key(service: Running, enrolment: Enrol) -> None:
     made = enrolment(maxUses=1)
-    machine = made.machine("a")
-    made.enrol(machine)
-    join(service, machine, machine.hostname)
+    machine = made.joined(service)
     wiped = machine.wiped()
-    assert_refused(made.enrol(wiped), 409, "MachineCloned")
-    released = service.admin.ask("POST", service.admin.path(machine.hostname, "release"))
-    assert released.json["state"] == "Released"
-    answer = made.enrol(wiped)
-    assert answer.status == 200, answer
-    assert answer.json["config"]["node"]["name"] == machine.hostname
-    assert made.properties["uses"] == 1
-    assert [(each["state"], each["fingerprint"]) for each in made.machines] == [
-        ("Enrolled", fingerprint(wiped.key.thumbprint))
-    ]
-    assert_refused(made.enrol(machine.wiped()), 409, "MachineCloned")
-    assertion = wiped.key.assertion(PLANT.node(machine.hostname), "aks-flex-rp:of-plant")
-    api = service.admin.as_somebody(f"Bearer {assertion}")
-    assert api.get(machine.hostname, **{MACHINE_HEADER: wiped.identity.to_header()}).status == 200
+    made.refuses(wiped, "MachineCloned")
+    assert service.admin.act(machine.hostname, "release").json["state"] == "Released"
+    assert (made.node_of(wiped), made.uses) == (machine.hostname, 1)
+    [shown] = made.machines
+    assert (shown["state"], shown["fingerprint"]) == ("Enrolled", fingerprint(wiped.key.thumbprint))
+    made.refuses(machine.wiped(), "MachineCloned")
+    assert wiped.as_node(service.admin).get().status == 200
 
 
-def test_released_node_is_taken_over_by_another_enrolment(service: Running, enrolment: Enrol) -> None:
+def test_released_node_is_taken_over_by_another_enrolment(admin: Api, enrolment: Enrol) -> None:
     first, second = enrolment(), enrolment(approval="manual")
-    machine = first.machine("a")
-    first.enrol(machine)
-    service.admin.ask("POST", service.admin.path(machine.hostname, "release"))
+    machine = first.enrolled("a")
+    admin.act(machine.hostname, "release")
     wiped = machine.wiped()
-    second.act("approve", {"fingerprint": second.enrol(wiped).json["fingerprint"]})
-    answer = second.enrol(wiped)
-    assert answer.json["config"]["node"]["name"] == machine.hostname
+    assert second.enrol(wiped).status == 202
+    second.approve(wiped)
+    assert second.node_of(wiped) == machine.hostname
     assert (first.machines, len(second.machines)) == ([], 1)
 
 
-def test_node_of_another_origin_cannot_be_released(service: Running) -> None:
-    service.admin.put("not-enrolled")
-    answer = service.admin.ask("POST", service.admin.path("not-enrolled", "release"))
-    assert_refused(answer, 409, "NodeNotEnrolled")
-    assert service.admin.ask("POST", service.admin.path("not-there-at-all", "release")).status == 404
+def test_node_of_another_origin_cannot_be_released(admin: Api, name: str) -> None:
+    admin.put(name)
+    assert_refused(admin.act(name, "release"), 409, "NodeNotEnrolled")
+    assert admin.act(f"{name}-never", "release").status == 404
 
 
 # Hostile requests
@@ -422,21 +359,19 @@ def test_node_of_another_origin_cannot_be_released(service: Running) -> None:
         {"cpus": True},
     ],
 )
-def test_invalid_facts_are_refused(enrolment: Enrol, facts: dict[str, Any]) -> None:
-    made = enrolment()
-    assert_refused(made.enrol(made.machine("a", more=facts)), 400, "InvalidRequestContent")
+def test_invalid_facts_are_refused(made: PoolEnrolment, facts: dict[str, Any]) -> None:
+    made.refuses(made.machine("a", more=facts), "InvalidRequestContent", 400)
 
 
-def test_oversized_requests_are_refused(enrolment: Enrol) -> None:
-    made = enrolment()
+def test_oversized_requests_are_refused(made: PoolEnrolment) -> None:
     assert_refused(made.enrol(made.machine("a"), unknown="x" * (17 << 10)), 413, "RequestEntityTooLarge")
 
 
 def test_control_characters_of_facts_are_removed(enrolment: Enrol) -> None:
     made = enrolment(nodeName="ctl-{number}", approval="manual")
     made.enrol(made.machine("a", more={"os": "a\x1b[31mb\u202ec", "hostname": "<script>"}))
-    assert made.machines[0]["facts"]["os"] == "a[31mbc"
-    assert made.machines[0]["facts"]["hostname"] == "<script>"
+    facts = made.machines[0]["facts"]
+    assert (facts["os"], facts["hostname"]) == ("a[31mbc", "<script>")
 
 
 # The resource
@@ -464,57 +399,48 @@ def test_control_characters_of_facts_are_removed(enrolment: Enrol) -> None:
         ({"more": 1}, "more"),
     ],
 )
-def test_invalid_enrolments_are_refused(
-    service: Running, enrolment: Enrol, body: dict[str, Any], target: str
-) -> None:
-    made = enrolment()
+def test_invalid_enrolments_are_refused(made: PoolEnrolment, body: dict[str, Any], target: str) -> None:
     sent = {"maxUses": 1, "expires": made.properties["expires"], **body}
-    answer = service.admin.pool("POST", made.pool, "enrolments", body=sent)
-    assert_refused(answer, 400, "InvalidRequestContent")
-    assert answer.json["error"]["target"] == target
+    answer = made.admin.pool("POST", made.pool, "enrolments", body=sent)
+    assert_refused(answer, 400, "InvalidRequestContent", target)
 
 
 def test_machines_are_listed_in_pages(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enrolment_operations, "AT_ONCE", 2)
     made = enrolment(maxUses=5)
-    for number in range(5):
-        assert made.enrol(made.machine(f"page-{number}")).status == 200
+    names = [made.enrolled(f"page-{number}").hostname for number in range(5)]
 
-    found: list[str] = []
-    sizes: list[int] = []
+    pages: list[list[str]] = []
     after = ""
-    while not sizes or after:
+    while not pages or after:
         page = made.act("listMachines", {"after": after} if after else None).json
-        found += [each["nodeName"] for each in page["value"]]
-        sizes.append(len(page["value"]))
+        pages.append([each["nodeName"] for each in page["value"]])
         after = page.get("after", "")
 
-    assert sizes == [2, 2, 1]
-    assert sorted(found) == [f"{made.pool}-page-{number}" for number in range(5)]
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert sorted(chain(*pages)) == names
     assert_refused(made.act("listMachines", {"after": "no key"}), 400, "InvalidRequestContent")
 
 
 def test_machine_without_a_node_is_found_among_many(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enrolment_operations, "AT_ONCE", 2)
     made = enrolment(maxUses=5, approval="manual")
-    shown = [made.enrol(made.machine(f"many-{number}")).json["fingerprint"] for number in range(5)]
+    machines = [made.machine(f"many-{number}") for number in range(5)]
+    shown = [made.enrol(each).json["fingerprint"] for each in machines]
 
     assert sorted(each["fingerprint"] for each in made.machines) == sorted(shown)
-    for each in shown:
-        assert made.act("approve", {"fingerprint": each}).json["state"] == "Approved"
+    assert {made.approve(each).json["state"] for each in machines} == {"Approved"}
 
 
-def test_enrolments_end_with_their_pool(service: Running, enrolment: Enrol) -> None:
-    made = enrolment()
-    assert service.admin.pool("DELETE", made.pool).status == 200
+def test_enrolments_end_with_their_pool(admin: Api, made: PoolEnrolment) -> None:
+    assert admin.pool("DELETE", made.pool).status == 200
     assert len(made.events("enrolment.revoked")) == 1
-    assert_refused(made.enrol(made.machine("a")), 404, "EnrolmentNotFound")
-    assert_refused(service.admin.pool("GET", made.pool, "enrolments"), 404, "PoolNotFound")
+    made.refuses(made.machine("a"), "EnrolmentNotFound", 404)
+    assert_refused(admin.pool("GET", made.pool, "enrolments"), 404, "PoolNotFound")
 
 
-def test_reader_sees_enrolments_and_changes_none(service: Running, tenant: Tenant, enrolment: Enrol) -> None:
-    made = enrolment()
-    reader = replace(made, admin=service.admin.as_somebody(tenant.application(callers.READER)))
-    assert reader.properties["uses"] == 0
+def test_reader_sees_enrolments_and_changes_none(admin: Api, tenant: Tenant, made: PoolEnrolment) -> None:
+    reader = replace(made, admin=admin.as_somebody(tenant.application(callers.READER)))
+    assert reader.uses == 0
     assert reader.act("revoke").status == 403
     assert reader.admin.pool("POST", made.pool, "enrolments", body={}).status == 403

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters.taints import DesiredTaints
-from aks_flex_rp.join_state import NEW_URL_REMEDY
-from aks_flex_rp.notify import node_events
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -37,8 +35,17 @@ class Watch:
     def sees(self, what: str, *words: Any) -> None:
         self.service.call(getattr(self.joins, what)(PLANT.key, self.name, *words))
 
-    def attempts(self, csr: str = "csr-1") -> None:
-        self.sees("on_token_csr", self.token, csr)
+    def attempts(self) -> None:
+        self.sees("on_token_csr", self.token, "csr-1")
+
+    def certified(self) -> None:
+        self.sees("on_token_certificate", self.token, "csr-1")
+
+    def joined(self) -> None:
+        """Lets the node join with its token."""
+        self.attempts()
+        self.certified()
+        self.sees("on_node_observed", READY)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -54,39 +61,28 @@ def watch(service: Running, name: str) -> Watch:
     return Watch(service, name)
 
 
-def test_join_state_advances_with_each_join_step(watch: Watch, admin: Api) -> None:
+def test_join_state_advances_with_each_join_step_and_keeps_the_etag(watch: Watch, admin: Api) -> None:
+    etag = admin.get(watch.name).headers["etag"]
     assert watch.status["joinState"] == "Created"
     admin.fetch(watch.url)
     assert watch.status["joinState"] == "ConfigFetched"
     watch.attempts()
     assert watch.status["joinState"] == "BootstrapAttempted"
-    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.certified()
     watch.sees("on_node_observed", READY)
     assert watch.status["joinState"] == "Joined"
 
+    assert admin.get(watch.name).headers["etag"] == etag
     joined = ["create", "key.bound", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
     assert watch.events(admin) == joined
 
 
 def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None:
-    for _ in range(2):
-        watch.attempts()
-    for _ in range(2):
-        watch.sees("on_token_certificate", watch.token, "csr-1")
-    for _ in range(2):
-        watch.sees("on_node_observed", READY)
+    for step in (watch.attempts, watch.certified, lambda: watch.sees("on_node_observed", READY)):
+        step()
+        step()
 
     assert watch.events(admin) == ["create", "token.used", "certificate.issued", "node.joined"]
-
-
-def test_join_steps_do_not_change_etag(watch: Watch, admin: Api) -> None:
-    before = admin.get(watch.name)
-
-    watch.attempts()
-    watch.sees("on_token_certificate", watch.token, "csr-1")
-    watch.sees("on_node_observed", READY)
-
-    assert admin.get(watch.name).headers["etag"] == before.headers["etag"]
 
 
 def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Api) -> None:
@@ -102,9 +98,7 @@ def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Ap
 
 def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: Api) -> None:
     admin.report(watch.name, {"conditions": [{"type": "Ready", "status": "True"}]})
-    watch.attempts()
-    watch.sees("on_token_certificate", watch.token, "csr-1")
-    watch.sees("on_node_observed", READY)
+    watch.joined()
     watch.sees("on_node_observed", None)
 
     assert watch.status["joinState"] == "Left"
@@ -134,16 +128,6 @@ def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch
     assert pending(admin.get(watch.name).properties) == []
 
 
-def test_expired_token_has_one_remedy(watch: Watch) -> None:
-    watch.sees("on_token_failed", watch.token, "The bootstrap token expired before it was used.")
-
-    failure = watch.status["joinFailure"]
-
-    assert failure == f"The bootstrap token expired before it was used. {NEW_URL_REMEDY}"
-    assert node_events.join_remedy(failure) == NEW_URL_REMEDY
-    assert "aks-flex-rp node join-command" in NEW_URL_REMEDY
-
-
 def test_revoked_bootstrap_token_is_rejected_and_new_config_url_works(watch: Watch, admin: Api) -> None:
     old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
 
@@ -164,27 +148,6 @@ def test_second_machine_with_same_bundle_does_not_fail_first_join(watch: Watch, 
     assert watch.events(admin)[-1] == "certificate.denied"
 
 
-def test_failed_join_is_reported_and_reset_by_regenerate_token(watch: Watch, admin: Api) -> None:
-    watch.attempts()
-    watch.sees("on_token_failed", watch.token, "No certificate was issued in time.")
-    assert watch.status["joinState"] == "Failed"
-
-    admin.regenerate(watch.name)
-
-    assert watch.status["joinState"] == "Created"
-    assert "joinFailure" not in watch.status
-
-
-def test_events_of_old_bootstrap_token_do_not_change_join_state(watch: Watch, admin: Api) -> None:
-    admin.regenerate(watch.name)
-
-    watch.attempts()
-    watch.sees("on_token_failed", watch.token, "It expired.")
-    watch.sees("on_token_certificate", watch.token, "csr-1")
-
-    assert watch.status["joinState"] == "Created"
-
-
 def test_only_current_bootstrap_token_is_expected(watch: Watch, admin: Api) -> None:
     joins, call = watch.joins, watch.service.call
     assert call(joins.is_current_token(PLANT.key, watch.name, watch.token))
@@ -201,28 +164,6 @@ def test_refusal_without_node_is_audited_at_cluster(service: Running, admin: Api
     service.call(service.service.join_tracker.on_csr_denied(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
 
     assert any(each["detail"].get("csr") == "csr-9" for each in admin.audit().json["value"])
-
-
-def test_joined_node_remains_joined_after_update(watch: Watch, admin: Api) -> None:
-    watch.attempts()
-    watch.sees("on_token_certificate", watch.token, "csr-1")
-    watch.sees("on_node_observed", READY)
-
-    admin.put(watch.name, token(maxPods=9))
-
-    assert watch.status["joinState"] == "Joined"
-
-
-def test_node_missing_from_cluster_is_no_longer_joined(watch: Watch) -> None:
-    watch.attempts()
-    watch.sees("on_token_certificate", watch.token, "csr-1")
-    watch.sees("on_node_observed", READY)
-
-    watch.sees("on_node_observed", None)
-
-    assert watch.status["joinState"] == "Left"
-    [ready] = watch.status["conditions"]
-    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 
 
 def test_ready_condition_of_unmonitored_node_is_set_by_cluster(watch: Watch) -> None:

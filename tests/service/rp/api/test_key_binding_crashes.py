@@ -15,9 +15,9 @@ import urllib3
 
 from aks_flex_rp.nodes.join_tracker import JoinTracker
 from aks_flex_rp.nodes.machine_claims import FetchingClient
+from tests.service.rp.api.keyed_nodes import MANAGED, ONE, TWO, Machine, NodeWithKey
 from tests.service.rp.api.test_crashes import process
 from tests.service.rp.api.test_enrolment_crashes import PowerLossError, StoppingStore
-from tests.service.rp.api.test_node_keys import MANAGED, ONE, TWO, Machine, NodeWithKey
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.facts import ClusterFacts

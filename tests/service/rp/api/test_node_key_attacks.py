@@ -21,7 +21,8 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_node_keys import ONE, TWO, NodeWithKey, rotate, rotation
+from tests.service.rp.api.keyed_nodes import TWO, NodeWithKey, rotate, rotation
+from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
-
-
-@pytest.fixture
-def node(service: Running, name: str) -> NodeWithKey:
-    return NodeWithKey(service, name)
 
 
 class SlowRequest:
@@ -65,14 +61,10 @@ class SlowRequest:
             return int(self.socket.recv(4096).split()[1])
 
 
-def revoke(node: NodeWithKey) -> None:
-    assert node.admin.ask("POST", node.admin.path(node.name, "revokeKey"), {}).status == 200
-
-
 def test_rotation_that_began_before_a_revocation_is_refused(node: NodeWithKey) -> None:
     machine, new = node.joined(), HeldKey()
     late = SlowRequest(machine.api(), node.name, "rotateKey", rotation(node.name, new, machine.key))
-    revoke(node)
+    node.revoke()
     assert late.finish() == 403
     assert node.status["nodeKey"]["state"] == "Revoked"
     machine.key = new
@@ -82,7 +74,7 @@ def test_rotation_that_began_before_a_revocation_is_refused(node: NodeWithKey) -
 def test_new_url_requested_before_a_revocation_is_refused(node: NodeWithKey) -> None:
     machine = node.joined()
     late = SlowRequest(machine.api(), node.name, "regenerateToken", {"replaceMachine": False})
-    revoke(node)
+    node.revoke()
     assert late.finish() == 403
     assert node.status["nodeKey"]["state"] == "Revoked"
 
@@ -113,28 +105,23 @@ def test_url_that_ends_during_a_fetch_binds_no_key(
     node: NodeWithKey, held_fetches: tuple[threading.Event, threading.Event], what: str
 ) -> None:
     waits, go = held_fetches
-    owner, thief = node.machine(), node.machine(TWO)
-    statuses: dict[str, int] = {}
-
-    def fetch() -> None:
-        statuses["thief"] = thief.fetch(node.url).status
-
     go.set()
-    assert owner.fetch(node.url).status == 200
+    owner, thief = node.fetched(), node.machine(TWO)
     waits.clear()
     go.clear()
-    thread = threading.Thread(target=fetch)
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(thief.fetch(node.url).status))
     thread.start()
     assert waits.wait(20)
     url = ""
     if what == "revocation":
-        revoke(node)
+        node.revoke()
     else:
-        url = node.regenerate(replaceMachine=True)
+        url = node.regenerate(replace=True)
     go.set()
     thread.join(20)
 
-    assert (statuses["thief"], thief.get().status) == (404, 401)
+    assert (statuses, thief.get().status) == ([404], 401)
     if url:
         assert owner.fetch(url).status == 200
 
@@ -145,7 +132,7 @@ def test_url_of_an_earlier_attempt_binds_no_key(service: Running, node: NodeWith
     sealed = service.call(store.fetch_delivery(delivery_id(secret), 0.0))
     assert sealed
     node.joined()
-    revoke(node)
+    node.revoke()
     service.call(store.put_delivery(sealed))
     thief = node.machine(TWO)
     assert (thief.fetch(node.url).status, thief.get().status) == (404, 401)
@@ -157,9 +144,8 @@ def test_recorded_assertion_replaces_no_key(node: NodeWithKey) -> None:
     recorded = machine.api()
     assert rotate(recorded, node.name, thief).status == 400
     assert rotate(recorded, node.name, thief, thief).status == 400
-    used = machine.key.proof("something else")
-    body = {**rotation(node.name, thief), "consent": used}
-    assert recorded.ask("POST", recorded.path(node.name, "rotateKey"), body).status == 400
+    body = {**rotation(node.name, thief), "consent": machine.key.proof("something else")}
+    assert recorded.act(node.name, "rotateKey", **body).status == 400
     assert machine.get().status == 200
 
 
@@ -167,38 +153,29 @@ def test_identity_of_a_revoked_machine_stays_barred_after_a_rejoin(
     service: Running, tenant: Tenant, name: str
 ) -> None:
     node = NodeWithKey(service, name, principal())
-    assert node.machine().fetch(node.url).status == 200
+    node.joined()
     azure = node.admin.as_somebody(tenant.application(callers.NODE))
     assert azure.get(name).status == 200
-    node.observe(ONE)
-    revoke(node)
+    node.revoke()
     good = node.machine(TWO)
-    assert good.fetch(node.regenerate(replaceMachine=True)).status == 200
+    assert good.fetch(node.regenerate(replace=True)).status == 200
     assert good.get().status == 200
 
     stolen = HeldKey()
-    answers = [azure.credentials(name), rotate(azure, name, stolen), azure.regenerate(name)]
-
-    assert [(each.status, each.error["code"]) for each in answers] == [(403, "NodeKeyRevoked")] * 3
+    for answer in (azure.credentials(name), rotate(azure, name, stolen), azure.regenerate(name)):
+        assert_refused(answer, 403, "NodeKeyRevoked")
     assert azure.report(name, {"joinState": "ConfigFetched"}).status == 200, "a join by identity is announced with it"
     assert good.get().status == 200
 
 
-def test_key_revoked_before_the_deletion_learns_the_deletion(node: NodeWithKey) -> None:
-    machine = node.joined()
-    revoke(node)
-    assert node.admin.delete(node.name).status == 200
-    assert (machine.get().status, machine.api().report(node.name, {}).status) == (404, 404)
-
-
 def test_earlier_key_of_a_revoked_machine_binds_nothing(node: NodeWithKey) -> None:
     machine, new = node.joined(), HeldKey()
-    assert rotate(machine.api(), node.name, new, machine.key).status == 200
+    assert machine.rotate(new).status == 200
     earlier, machine.key = machine.key, new
     assert machine.get().status == 200
-    revoke(node)
+    node.revoke()
     machine.key = earlier
-    assert machine.fetch(node.regenerate()).error["code"] == "NodeKeyRevoked"
+    assert_refused(machine.fetch(node.regenerate()), 409, "NodeKeyRevoked")
 
 
 def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
@@ -224,34 +201,32 @@ def test_machine_is_cut_off_by_its_identity_before_it_has_a_key(service: Running
     etag = azure.get(name).headers["etag"]
     assert azure.get(name, if_none_match=etag).status == 304
 
-    answer = node.admin.ask("POST", node.admin.path(name, "revokeKey"), {})
+    answer = node.revoke()
 
-    assert (answer.status, "thumbprint" in answer.json) == (200, False)
+    assert "thumbprint" not in answer.json
     assert answer.json["identity"].startswith(callers.NODE)
-    stolen = HeldKey()
-    refused = [
+    for refused in (
         azure.get(name),
         azure.get(name, if_none_match=etag),
         azure.report(name, {}),
         azure.credentials(name),
         azure.regenerate(name),
-        rotate(azure, name, stolen),
-    ]
-    assert [(each.status, each.error["code"]) for each in refused] == [(403, "NodeKeyRevoked")] * 6
+        rotate(azure, name, HeldKey()),
+    ):
+        assert_refused(refused, 403, "NodeKeyRevoked")
     assert node.machine().fetch(node.url).status == 404
-    assert any(each["type"] == "NodeKeyRevoked" for each in node.status["conditions"])
+    assert node.condition("NodeKeyRevoked")
     joined = node.machine()
     assert joined.fetch(node.regenerate()).status == 200
     assert (joined.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
-    assert azure.credentials(name).error["code"] == "NodeKeyRevoked", "the stolen identity stays barred"
+    assert_refused(azure.credentials(name), 403, "NodeKeyRevoked")  # the stolen identity stays barred
 
 
 @pytest.mark.parametrize("column", ["expires", "node"])
 def test_changed_row_of_a_config_url_is_refused(service: Running, node: NodeWithKey, name: str, column: str) -> None:
     """A database administrator makes a URL valid for longer, or gives it to another node."""
     store: Any = service.service.store
-    other, owner = NodeWithKey(service, f"{name}-other"), node.machine()
-    assert owner.fetch(node.url).status == 200
+    other, owner = NodeWithKey(service, f"{name}-other"), node.fetched()
     if column == "expires":
         service.call(store._write_many("UPDATE deliveries SET expires = expires + 86400 WHERE node = $1", [(name,)]))
     else:

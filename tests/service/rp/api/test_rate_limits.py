@@ -12,8 +12,8 @@ from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.keyed_nodes import AUDIENCE, Machine, NodeWithKey
 from tests.service.rp.api.test_arm import assert_refused
-from tests.service.rp.api.test_node_keys import AUDIENCE, Machine, NodeWithKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,9 +82,8 @@ def test_assertions_of_invented_nodes_are_rate_limited_before_the_store(
 ) -> None:
     """Every client can make a key and sign. The audience is known to all nodes of the cluster."""
     with run_service(limits=FEW) as service:
-        node = NodeWithKey(service, "edge")
-        machine = node.machine()
-        assert (machine.fetch(node.url).status, machine.get().status) == (200, 200)
+        machine = NodeWithKey(service, "edge").fetched()
+        assert machine.get().status == 200
         del reads[:]
 
         answers = [Machine(service.admin, f"invented-{number}").get() for number in range(8)]

@@ -22,7 +22,7 @@ from aks_flex_node.host.real import RootedHost
 from aks_flex_rp.node_keys import NodeKeys
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_node_keys import AUDIENCE, ONE, NodeWithKey
+from tests.service.rp.api.keyed_nodes import AUDIENCE, ONE, NodeWithKey
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +125,7 @@ def test_only_one_predecessor_is_kept_in_files_for_root_only(agent: Agent) -> No
 
 def test_revoked_key_does_not_fall_back(agent: Agent) -> None:
     agent.rotate()
-    assert agent.node.admin.ask("POST", agent.node.admin.path(agent.node.name, "revokeKey"), {}).status == 200
+    agent.node.revoke()
 
     for _ in range(3):
         assert agent.source.poll("", 0).state is ProviderState.KEY_REVOKED

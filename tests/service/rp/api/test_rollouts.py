@@ -53,49 +53,6 @@ def test_bad_revision_touches_one_wave_and_comes_back(fleet: SimulatedFleet) -> 
     assert fleet.start("r2").status == 201
 
 
-def test_halted_roll_out_is_reversed_by_a_person(fleet: SimulatedFleet) -> None:
-    fleet.write(BAD)
-    fleet.start(onFailure="halt")
-    fleet.work_until("Halted")
-    assert fleet.revisions()[fleet.names[0]] == 2
-    assert fleet.rollout("POST", "r1", "reverse").status == 200
-    fleet.work_until("Reversed")
-    assert set(fleet.revisions().values()) == {1}
-
-
-def test_paused_roll_out_goes_on_after_resume(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.start()
-    assert fleet.rollout("POST", "r1", "pause").json["properties"]["paused"]
-    begun = set(fleet.given)
-    fleet.work()
-    assert "a person: it is paused" in fleet.shown()["waitsFor"]
-    assert len(set(fleet.given) - begun) <= 1  # the canary may have begun before
-    assert not fleet.rollout("POST", "r1", "resume").json["properties"]["paused"]
-    fleet.work_until("Succeeded")
-
-
-def test_approval_gate_waits_for_a_person(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.start(waves=["100%"], gates=[{"name": "person", "approval": {}}])
-    found = fleet.work_until("Gates")
-    assert found["waitsFor"] == ["a person: approval of the gate person of wave 1"]
-    assert fleet.rollout("POST", "r1", "approve", body={"gate": "person"}).status == 200
-    found = fleet.work_until("Succeeded")
-    assert found["gateResults"][0]["state"] == "Passed"
-    assert found["gateResults"][0]["message"].startswith("Approved by ")
-
-
-def test_abort_leaves_the_other_nodes_alone(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start()
-    aborted = fleet.rollout("POST", "r1", "abort").json["properties"]
-    assert aborted["state"] == "Aborted"
-    assert list(fleet.revisions().values()).count(2) <= 1
-    assert fleet.rollout("POST", "r1", "resume").json["error"]["code"] == "RolloutStateConflict"
-
-
 def test_only_one_roll_out_of_a_pool_is_active(fleet: SimulatedFleet) -> None:
     fleet.write(BETTER)
     fleet.stuck = set(fleet.names)
@@ -108,23 +65,6 @@ def test_only_one_roll_out_of_a_pool_is_active(fleet: SimulatedFleet) -> None:
     fleet.work_until("Succeeded", name="r2")
 
 
-def test_single_updates_respect_the_budget_unless_overridden(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start(maxUnavailable="1")
-    last = fleet.names[-1]
-    body = {"nodeNames": [last]}
-
-    until(lambda: bool(fleet.shown()["waveProgress"][0]["updating"]), "the canary begins", 10)
-    answer = fleet.api.pool("POST", fleet.pool, "apply", body=body)
-    assert answer.json["error"]["code"] == "DisruptionBudgetExceeded"
-    done = fleet.api.pool("POST", fleet.pool, "apply", body={**body, "overrideRollout": True})
-    assert done.json["applied"] == [last]
-    until(lambda: fleet.states()[last] == "Gone", "the node is out of the roll-out", 10)
-    fleet.stuck.clear()
-    fleet.work_until("Succeeded")
-
-
 def test_new_nodes_start_on_the_stable_revision(fleet: SimulatedFleet) -> None:
     fleet.write(BETTER)
     fleet.stuck = set(fleet.names)
@@ -135,14 +75,6 @@ def test_new_nodes_start_on_the_stable_revision(fleet: SimulatedFleet) -> None:
     fleet.stuck.clear()
     fleet.work_until("Succeeded")
     assert fleet.api.put(f"{new}2", {"properties": {"poolName": fleet.pool}}).json["properties"]["poolRevision"] == 2
-
-
-def test_next_wave_gets_its_configuration_ahead(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.start(stageTimeoutSeconds=600)
-    fleet.work_until("Succeeded")
-    assert set(fleet.revisions().values()) == {2}
-    assert "nextConfig" not in fleet.api.get(fleet.names[0]).json["properties"]
 
 
 def test_downgrade_that_is_allowed_is_staged_as_such(fleet: SimulatedFleet) -> None:
@@ -175,18 +107,6 @@ def test_roll_out_that_is_refused_does_not_end_the_active_one(fleet: SimulatedFl
     assert fleet.shown()["state"] == "Running"
     fleet.stuck.clear()
     fleet.work_until("Succeeded")
-
-
-def test_gone_nodes_hold_nothing_up(fleet: SimulatedFleet) -> None:
-    fleet.write(BETTER)
-    fleet.stuck = set(fleet.names)
-    fleet.start(waves=["100%"])
-    assert fleet.api.delete(fleet.names[0]).status == 200
-    assert fleet.api.put(fleet.names[1], {"properties": {"continuousMonitoring": True}}).status == 200
-    left, fleet.names = fleet.names[:2], fleet.names[2:]
-    fleet.stuck.clear()
-    fleet.work_until("Succeeded")
-    assert {fleet.states()[name] for name in left} == {"Gone"}
 
 
 def test_node_without_a_machine_is_given_the_revision_at_the_end(service: Running) -> None:

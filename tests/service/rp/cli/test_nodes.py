@@ -82,13 +82,6 @@ def test_join_command_is_only_output_on_stdout(person: Person) -> None:
     assert "Valid until" in done.err
 
 
-def test_node_create_can_print_join_command(person: Person) -> None:
-    done = person.does("node create --cluster plant --name edge-1 --join-command")
-
-    assert done.out.startswith("echo 'https://")
-    assert len(done.out.splitlines()) == 1
-
-
 def test_node_create_is_refused_when_node_exists(person: Person) -> None:
     person.does("node create --cluster plant --name edge-1 --max-pods 50")
 

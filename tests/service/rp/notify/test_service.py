@@ -13,12 +13,11 @@ import pytest
 
 from tests.service.rp.api.bodies import SECRET as CLIENT_SECRET
 from tests.service.rp.api.bodies import principal, token
-from tests.service.rp.api.callers import NODE, OTHER_NODE
-from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT, FakeClusters, known_clusters
+from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import PLENTY, Running, running, settings
 from tests.service.rp.api.traffic_recorder import Recording
 from tests.service.rp.notify.processes import Program
-from tests.service.rp.notify.receivers import SECRET, SOON, receiving
+from tests.service.rp.notify.receivers import SECRET, SOON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,14 +100,6 @@ def test_join_failure_success_and_departure_are_notified(service: Running, recei
     assert (got[4].event["data"]["status"], got[4].event["data"]["reason"]) == ("Unknown", "NodeNotInCluster")
 
 
-def test_join_failure_reported_by_agent_is_notified_once(service: Running, receiver: Receiver) -> None:
-    service.admin.put("edge-1", principal())
-    for _ in range(2):
-        service.admin.report("edge-1", {"joinState": "Failed", "joinFailure": "There is no room on the disk."})
-    service.admin.report("edge-1", conditions(Ready="True"))
-    assert [each.what for each in receiver.until(2)] == ["join.failed", "ready.changed"]
-
-
 def test_node_deletion_is_notified(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", principal())
     service.admin.delete("edge-1")
@@ -138,29 +129,6 @@ def test_notifications_contain_no_secrets_and_logs_no_webhook_path(
     for log in (service.log, caplog.text):
         assert "secret-path" not in log
         assert base64.b64encode(SECRET).decode() not in log
-
-
-def test_webhook_gets_only_its_configured_events_and_clusters(
-    tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
-) -> None:
-    with receiving() as other:
-        chosen = webhook(other, secret_file, events=["ready.changed"], clusters=[str(NEIGHBOUR)])
-        with service_with(tmp_path / "state", ca_cert_data, webhook(receiver, secret_file), chosen) as service:
-            for cluster, identity in ((PLANT, NODE), (NEIGHBOUR, OTHER_NODE)):
-                admin = service.admin.at(cluster)
-                admin.put("edge-1", principal(identity))
-                admin.report("edge-1", conditions(Ready="True", Drifted="True"))
-            receiver.until(4)
-            assert [(each.what, each.event["source"]) for each in other.until(1)] == [
-                ("ready.changed", NEIGHBOUR.key)
-            ]
-
-
-def test_no_messages_are_stored_without_webhooks(tmp_path: Path, ca_cert_data: str) -> None:
-    with service_with(tmp_path / "state", ca_cert_data) as service:
-        service.admin.put("edge-1", principal())
-        service.admin.report("edge-1", conditions(Ready="True"))
-        assert service.call(service.service.store.pending_messages()) == ()
 
 
 def test_replicas_notify_event_seen_by_both_once(

@@ -115,15 +115,6 @@ async def test_many_edits_do_not_remove_what_is_rolled_out(fleet: Fleet, monkeyp
     assert set((await fleet.revisions()).values()) == {2}
 
 
-async def test_new_node_cannot_have_what_is_barred(fleet: Fleet) -> None:
-    fleet.broken = lambda _, revision: revision == 2
-    await fleet.start(template=BAD)
-    await fleet.run("Reversed")
-    body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 13}}}
-    with pytest.raises(ArmError, match="would get what revision 2"):
-        await fleet.replica.commands.put(fleet.cluster, "new", body, Preconditions(), PERSON, url=False)
-
-
 async def test_pool_made_again_during_a_roll_out_knows_nothing_of_it(fleet: Fleet) -> None:
     fleet.broken = lambda _, revision: revision == 2
     await fleet.start(template=BAD)

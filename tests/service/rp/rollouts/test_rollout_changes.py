@@ -185,17 +185,6 @@ async def test_version_that_is_no_number_stops_one_roll_out_alone(fleet: Fleet) 
     await other.run("Succeeded")
 
 
-async def test_roll_outs_created_at_the_same_moment_both_go_on(fleet: Fleet) -> None:
-    await (other := Fleet(fleet.replica)).create()
-    await fleet.start()
-    await other.start()
-    await fleet.replica.step()
-    assert await fleet.given() == [(fleet.names[0], 2)]
-    assert await other.given() == [(other.names[0], 2)]
-    await fleet.run("Succeeded")
-    await other.run("Succeeded")
-
-
 async def test_override_is_kept_if_the_decision_about_it_is_not_stored(fleet: Fleet) -> None:
     fleet.stuck = set(fleet.names)
     await fleet.start()

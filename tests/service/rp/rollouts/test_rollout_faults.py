@@ -20,19 +20,6 @@ POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": 
 # Nodes
 
 
-async def test_node_that_lies_is_found_in_the_soak(fleet: Fleet) -> None:
-    await fleet.start(soakSeconds=600)
-    await fleet.run("Soaking")
-    assert (await fleet.shown())["waitsFor"] == ["the soak time of wave 1"]
-    fleet.unready = {fleet.names[0]}
-    await fleet.run("Reversing")
-    assert (await fleet.shown())["reason"] == f"{fleet.names[0]}: It stopped being Ready after its update."
-    fleet.unready.clear()
-    await fleet.run("Reversed")
-    assert await fleet.given() == [(fleet.names[0], 2), (fleet.names[0], 1)]
-    assert set((await fleet.revisions()).values()) == {1}
-
-
 async def test_node_that_goes_silent_in_the_soak_comes_back_later(fleet: Fleet) -> None:
     first = fleet.names[0]
     await fleet.start(soakSeconds=600)
@@ -71,29 +58,6 @@ async def test_node_offline_for_a_whole_roll_out_gets_the_newest(fleet: Fleet) -
     assert set((await fleet.revisions()).values()) == {3}
     assert await fleet.given("r1") == [(name, 2) for name in fleet.names[:3]]  # never the older one
     assert (await fleet.states("r2"))[last] == "Updated"
-
-
-async def test_roll_out_of_offline_nodes_alone_says_what_it_waits_for(fleet: Fleet) -> None:
-    fleet.silent = set(fleet.names)
-    await fleet.note_silence()
-    await fleet.start()
-    for _ in range(3):
-        await fleet.replica.step(3600)
-    shown = await fleet.shown()
-    assert shown["state"] == "Running"
-    assert shown["waitsFor"] == [f"{name}: it is offline" for name in fleet.names]
-    fleet.silent.clear()
-    await fleet.note_silence()
-    await fleet.run("Succeeded")
-
-
-async def test_wave_whose_nodes_all_went_offline_gets_others(fleet: Fleet) -> None:
-    await fleet.start(waves=["2", "100%"])
-    fleet.silent = set(fleet.names[:2])
-    await fleet.note_silence()
-    await fleet.run("Succeeded")
-    assert sorted(await fleet.given()) == [(name, 2) for name in fleet.names[2:]]
-    assert (await fleet.stored()).open  # the others follow when they return
 
 
 # The service was away
@@ -224,20 +188,6 @@ async def test_clock_jump_back_does_not_hold_up_downloads(fleet: Fleet) -> None:
 
 
 # Gates
-
-
-async def test_gate_that_never_answers_ends_in_time(fleet: Fleet) -> None:
-    gate = {"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
-    await fleet.start(gates=[gate])
-    await fleet.run("Gates")
-    await fleet.replica.step()
-    assert (await fleet.shown())["waitsFor"] == ["the gate load of wave 1"]
-    found = await fleet.run("Reversing", "Reversed", seconds=10)
-    assert found.state["reason"] == "The gate load of wave 1 failed: no answer within 60 s"
-    await fleet.run("Reversed")
-    [shown] = (await fleet.shown())["gateResults"]
-    assert (shown["state"], shown["message"]) == ("Failed", "no answer within 60 s")
-    assert {name for name, _ in await fleet.given()} == {fleet.names[0]}
 
 
 async def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(fleet: Fleet) -> None:

@@ -40,12 +40,6 @@ async def test_one_of_many_concurrent_writes_to_same_node_succeeds(place: Place)
     await asyncio.gather(*(store.stop() for store in stores))
 
 
-async def test_one_of_many_concurrent_creations_of_same_node_succeeds(store: Store) -> None:
-    results = await asyncio.gather(*(won(store, one, 1, None) for one in range(WRITERS)))
-    assert results.count(True) == 1
-    assert await store.count_nodes() == 1
-
-
 async def test_all_concurrent_writes_of_a_group_commit_are_stored(store: Store) -> None:
     await asyncio.gather(*(store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(1500)))
     assert await store.count_nodes() == 1500

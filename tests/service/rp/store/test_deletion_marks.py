@@ -83,15 +83,6 @@ async def test_deletion_mark_of_another_type_is_refused(sqlite: SqlitePlace, val
         await store.stop()
 
 
-async def test_only_a_deleted_node_counts_as_deleted(store: Store) -> None:
-    await store.put_node(node(identity="me"), None)
-    known = await store.last_known_node("/c", "edge-1")
-    assert (known.version, known.deleted) == (1, False)
-    await store.delete_node("/c", "edge-1", None)
-    known = await store.last_known_node("/c", "edge-1")
-    assert (known.version, known.deleted) == (1, True)
-
-
 async def test_review_shows_an_invalid_deletion_mark(sqlite: SqlitePlace) -> None:
     store = sqlite()
     await store.start()

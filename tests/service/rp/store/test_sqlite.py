@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store import sqlite as sqlite_store
-from aks_flex_rp.store.model import SchemaTooNew, StoreUnavailable
+from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.builders import event, node, record_authenticator
 
@@ -98,12 +98,3 @@ async def test_locked_database_file_is_a_transient_error(tmp_path: Path) -> None
     other.close()
     await store.put_node(node(), None)
     await store.stop()
-
-
-async def test_sqlite_store_with_newer_schema_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    connection = sqlite_store.open_for_writing(path)
-    connection.execute("INSERT INTO schema_version (version) VALUES (99)")
-    connection.close()
-    with pytest.raises(SchemaTooNew, match="schema version 99"):
-        await SqliteStore(path, record_authenticator()).start()

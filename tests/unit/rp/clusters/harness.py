@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.csr_approver import ISSUE_GRACE_SECONDS, CsrApprover
@@ -12,7 +13,18 @@ from aks_flex_rp.clusters.facts import KUBERNETES, ClusterFacts
 from tests.unit.rp.clusters.builders import Heard, request_for
 from tests.unit.rp.clusters.fakes import FakeApi
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+APPROVED, DENIED = [("Approved", "FlexNodeApproved")], [("Denied", "FlexNodeDenied")]
 FACTS = ClusterFacts("1.34.4", "https://nodes.example.com:443", "", "10.0.0.10")
+
+
+@asynccontextmanager
+async def scene_with_token() -> AsyncIterator[Scene]:
+    scene = Scene()
+    await scene.mint()
+    yield scene
 
 
 class Scene:
@@ -45,6 +57,10 @@ class Scene:
         document["metadata"] = {"name": name}
         document["spec"] |= {"username": f"system:bootstrap:{self.token}", "groups": [bootstrap_tokens.TOKEN_GROUP]}
         return self.api.put(f"{REQUESTS}/{name}", document)
+
+    async def send(self, name: str = "csr-1", **odd: Any) -> None:
+        """Lets the approver see a request."""
+        await self.approver.changed("ADDED", self.ask(name, **odd))
 
     def now(self, name: str = "csr-1") -> dict[str, Any]:
         return self.api.objects[f"{REQUESTS}/{name}"]

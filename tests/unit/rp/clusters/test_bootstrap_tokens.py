@@ -11,25 +11,21 @@ import pytest
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from tests.unit.rp.clusters.fakes import merged, refusal
-from tests.unit.rp.clusters.harness import Scene
+from tests.unit.rp.clusters.harness import APPROVED, DENIED, Scene
 
 if TYPE_CHECKING:
     import httpx2
 
 
-async def test_tokens_are_not_listed_when_nothing_is_pending() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_tokens_are_not_listed_when_nothing_is_pending(scene: Scene) -> None:
     await scene.approver.clean_up()
-    await scene.approver.changed("ADDED", scene.ask())
+    await scene.send()
     await scene.approver.clean_up()
 
     assert f"GET {bootstrap_tokens.SECRETS}" not in scene.api.calls
 
 
-async def test_sweep_deletes_only_orphaned_tokens_without_reporting() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_sweep_deletes_only_orphaned_tokens_without_reporting(scene: Scene) -> None:
     orphan = await bootstrap_tokens.mint_token(
         scene.client, "edge-2", datetime.now(timezone.utc) + timedelta(hours=24)
     )
@@ -98,10 +94,10 @@ async def test_token_is_used_once_without_reading_secrets() -> None:
     scene = Scene()
     narrow(scene)
     await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask())
-    await scene.approver.changed("ADDED", scene.ask("csr-2"))
-    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+    await scene.send()
+    await scene.send("csr-2")
+    assert scene.decisions() == APPROVED
+    assert scene.decisions("csr-2") == DENIED
 
     await scene.approver.changed("MODIFIED", scene.has("csr-1", certificate="signed"))
     assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
@@ -117,26 +113,22 @@ async def test_expired_token_is_swept_without_reading_secrets() -> None:
     assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
 
 
-async def test_token_created_before_role_was_narrowed_is_used_once() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_token_created_before_role_was_narrowed_is_used_once(scene: Scene) -> None:
     narrow(scene)
-    await scene.approver.changed("ADDED", scene.ask())
+    await scene.send()
     await scene.replica().changed("ADDED", scene.ask("csr-2"))
 
-    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+    assert scene.decisions() == APPROVED
+    assert scene.decisions("csr-2") == DENIED
 
 
 @pytest.mark.parametrize("holder", [None, "edge-2"])
-async def test_unknown_token_is_not_adopted_for_another_node(holder: str | None) -> None:
+async def test_unknown_token_is_not_adopted_for_another_node(scene: Scene, holder: str | None) -> None:
     """A request with the token of edge-2, or of no node, for the name edge-1."""
-    scene = Scene()
-    await scene.mint()
     narrow(scene)
     scene.heard.tokens.clear()
     if holder:
         scene.heard.tokens[holder] = scene.token
-    await scene.approver.changed("ADDED", scene.ask())
+    await scene.send()
 
-    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
+    assert scene.decisions() == DENIED

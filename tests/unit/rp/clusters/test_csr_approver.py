@@ -12,12 +12,10 @@ from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.csr_policy import ACCEPTED, REQUESTS
 from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.fakes import merged
-from tests.unit.rp.clusters.harness import Scene
+from tests.unit.rp.clusters.harness import APPROVED, DENIED, Scene
 
 
-async def test_csr_is_approved_only_after_attempt_is_recorded() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_csr_is_approved_only_after_attempt_is_recorded(scene: Scene) -> None:
     request = scene.ask()
     scene.heard.deaf = True
     with pytest.raises(ConnectionError):
@@ -26,17 +24,15 @@ async def test_csr_is_approved_only_after_attempt_is_recorded() -> None:
 
     scene.heard.deaf = False
     await scene.approver.changed("ADDED", request)
-    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
+    assert scene.decisions() == APPROVED
     assert scene.heard.about("edge-1") == ["attempted"]
 
 
-async def test_denied_csr_is_reported_again_after_failed_report() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_denied_csr_is_reported_again_after_failed_report(scene: Scene) -> None:
     scene.heard.deaf = True
     with pytest.raises(ConnectionError):
-        await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
-    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
+        await scene.send(as_user="system:node:edge-2")
+    assert scene.decisions() == DENIED
     assert await scene.has_token()
 
     scene.heard.deaf = False
@@ -46,40 +42,34 @@ async def test_denied_csr_is_reported_again_after_failed_report() -> None:
     assert not await scene.has_token()
 
 
-async def test_invalid_first_csr_revokes_bootstrap_token() -> None:
-    scene = Scene()
-    await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
+async def test_invalid_first_csr_revokes_bootstrap_token(scene: Scene) -> None:
+    await scene.send(as_user="system:node:edge-2")
     why = "It requests the name 'system:node:edge-2'; only system:node:edge-1 is allowed."
     assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
     assert not await scene.has_token()
 
-    await scene.approver.changed("ADDED", scene.ask("csr-2"))
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+    await scene.send("csr-2")
+    assert scene.decisions("csr-2") == DENIED
 
 
-async def test_invalid_later_csr_keeps_token_claimed_by_earlier_csr() -> None:
-    scene = Scene()
-    await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask())
-    await scene.approver.changed("ADDED", scene.ask("csr-2", as_user="system:node:edge-2"))
+async def test_invalid_later_csr_keeps_token_claimed_by_earlier_csr(scene: Scene) -> None:
+    await scene.send()
+    await scene.send("csr-2", as_user="system:node:edge-2")
 
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+    assert scene.decisions("csr-2") == DENIED
     assert "already used for request csr-1" in scene.heard.told[-1][3]
     assert scene.heard.about("edge-1") == ["attempted", "refused"]
     assert await scene.has_token()
 
 
-async def test_csr_is_denied_when_node_is_deleted_after_claim() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_csr_is_denied_when_node_is_deleted_after_claim(scene: Scene) -> None:
     token = await bootstrap_tokens.find_token(scene.client, scene.token)
     assert token
     await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", datetime.now(timezone.utc))
     del scene.heard.tokens["edge-1"]
-    await scene.approver.changed("ADDED", scene.ask())
+    await scene.send()
 
-    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
+    assert scene.decisions() == DENIED
     assert scene.heard.told == [
         ("refused", "edge-1", "csr-1", "Node edge-1 has another bootstrap token or was deleted.")
     ]
@@ -97,12 +87,10 @@ async def test_csr_is_denied_when_node_is_deleted_after_claim() -> None:
     ids=["foreign", "of azure", "ours", "has left"],
 )
 async def test_csr_for_name_of_foreign_node_is_denied_but_rejoin_is_approved(
-    metadata: dict[str, Any], decision: str
+    scene: Scene, metadata: dict[str, Any], decision: str
 ) -> None:
-    scene = Scene()
-    await scene.mint()
     scene.api.put(f"{NODES}/edge-1", {"metadata": metadata})
-    await scene.approver.changed("ADDED", scene.ask())
+    await scene.send()
 
     assert [one for one, _ in scene.decisions()] == [decision]
     assert await scene.has_token() == (decision == "Approved")
@@ -111,29 +99,23 @@ async def test_csr_for_name_of_foreign_node_is_denied_but_rejoin_is_approved(
         assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
 
 
-async def test_broken_csr_does_not_block_others() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_broken_csr_does_not_block_others(scene: Scene) -> None:
     broken: dict[str, Any] = {"metadata": {}}
     with pytest.raises(KeyError):
         await scene.approver.listed([broken, scene.ask()])
 
-    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
+    assert scene.decisions() == APPROVED
 
 
-async def test_signer_failure_revokes_bootstrap_token() -> None:
-    scene = Scene()
-    await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask())
+async def test_signer_failure_revokes_bootstrap_token(scene: Scene) -> None:
+    await scene.send()
     await scene.approver.changed("MODIFIED", scene.has("csr-1", "Failed", message="no key"))
 
     assert scene.heard.told[-1] == ("failed", "edge-1", "The cluster's signer rejected the request: no key")
     assert not await scene.has_token()
 
 
-async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_valid_csr_approved_by_another_controller_is_accepted(scene: Scene) -> None:
     scene.ask()
     stale = scene.has("csr-1", "Approved", certificate="signed")
     await scene.approver.changed("MODIFIED", stale)
@@ -145,9 +127,7 @@ async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
 
-async def test_forged_accepted_annotation_does_not_protect_invalid_csr() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_forged_accepted_annotation_does_not_protect_invalid_csr(scene: Scene) -> None:
     request = scene.ask(as_user="system:node:edge-2")
     request["metadata"]["annotations"] = {ACCEPTED: scene.token}
     scene.api.put(f"{REQUESTS}/csr-1", request)
@@ -158,10 +138,8 @@ async def test_forged_accepted_annotation_does_not_protect_invalid_csr() -> None
     assert "Its certificate was already issued" in scene.heard.told[0][3]
 
 
-async def test_token_renewal_during_join_does_not_interrupt_it() -> None:
-    scene = Scene()
-    await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask())
+async def test_token_renewal_during_join_does_not_interrupt_it(scene: Scene) -> None:
+    await scene.send()
     scene.heard.tokens["edge-1"] = "another"
     signed = {**scene.now(), "status": {**scene.now()["status"], "certificate": "signed"}}
     await scene.approver.changed("MODIFIED", scene.api.put(f"{REQUESTS}/csr-1", signed))
@@ -169,9 +147,7 @@ async def test_token_renewal_during_join_does_not_interrupt_it() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
 
-async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_csr_is_denied_when_another_replica_claimed_the_token(scene: Scene) -> None:
     token = await bootstrap_tokens.find_token(scene.client, scene.token)
     assert token
     at = datetime.now(timezone.utc)
@@ -183,8 +159,8 @@ async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     assert first
     assert second
     assert first.claim == second.claim
-    await scene.approver.changed("ADDED", scene.ask("csr-2"))
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+    await scene.send("csr-2")
+    assert scene.decisions("csr-2") == DENIED
 
 
 @pytest.mark.parametrize(
@@ -192,10 +168,10 @@ async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     [({"certificate": "signed"}, "issued"), ({"conditions": [{"type": "Failed", "message": "no key"}]}, "failed")],
     ids=["issued", "failed"],
 )
-async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome: dict[str, Any], told: str) -> None:
-    scene = Scene()
-    await scene.mint()
-    await scene.approver.changed("ADDED", scene.ask())
+async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(
+    scene: Scene, outcome: dict[str, Any], told: str
+) -> None:
+    await scene.send()
     ended = scene.api.put(f"{REQUESTS}/csr-1", merged(scene.now(), {"status": outcome}))
     scene.heard.deaf = True
     with pytest.raises(ConnectionError):
@@ -212,9 +188,7 @@ async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome
     assert not await scene.has_token()
 
 
-async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
-    scene = Scene()
-    await scene.mint()
+async def test_token_claim_expires_even_if_csr_is_deleted(scene: Scene) -> None:
     approver = scene.replica(grace=0)
     await approver.changed("ADDED", scene.ask())
     del scene.api.objects[f"{REQUESTS}/csr-1"]
@@ -224,8 +198,7 @@ async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
     assert not await scene.has_token()
 
 
-async def test_csrs_of_other_users_are_ignored() -> None:
-    scene = Scene()
+async def test_csrs_of_other_users_are_ignored(scene: Scene) -> None:
     request = scene.ask()
     request["spec"] |= {"username": "system:bootstrap:kubeadm", "groups": ["system:bootstrappers"]}
     await scene.approver.changed("ADDED", request)

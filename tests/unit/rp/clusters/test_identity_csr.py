@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
@@ -14,18 +15,32 @@ from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.unit.rp.clusters.builders import request_for
-from tests.unit.rp.clusters.harness import Scene
+from tests.unit.rp.clusters.harness import APPROVED, DENIED, Scene
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 CERTIFICATE, EXEC = ClusterAccess(OID, AccessMethod.CERTIFICATE), ClusterAccess(OID, AccessMethod.EXEC)
-APPROVED, DENIED = [("Approved", "FlexNodeApproved")], [("Denied", "FlexNodeDenied")]
 
 
-async def scene_with(given: ClusterAccess) -> Scene:
-    scene = Scene()
-    scene.heard.given["edge-1"] = given
-    await access.grant_access(scene.client, "edge-1", given)
-    return scene
+async def grant(scene: Scene, given: ClusterAccess, node: str = "edge-1") -> None:
+    scene.heard.given[node] = given
+    await access.grant_access(scene.client, node, given)
+
+
+@pytest.fixture
+def scene() -> AbstractAsyncContextManager[Scene]:
+    """Returns a cluster whose node gets certificates by its identity."""
+
+    @asynccontextmanager
+    async def granted() -> AsyncIterator[Scene]:
+        scene = Scene()
+        await grant(scene, CERTIFICATE)
+        yield scene
+
+    return granted()
 
 
 def ask(scene: Scene, name: str = "csr-1", *, node: str = "edge-1", user: str = OID, **odd: Any) -> dict[str, Any]:
@@ -36,6 +51,10 @@ def ask(scene: Scene, name: str = "csr-1", *, node: str = "edge-1", user: str = 
     }
     document["spec"] |= {"username": user, "groups": ["system:authenticated"]}
     return scene.api.put(f"{REQUESTS}/{name}", document)
+
+
+async def send(scene: Scene, name: str = "csr-1", **odd: Any) -> None:
+    await scene.approver.changed("ADDED", ask(scene, name, **odd))
 
 
 def serving(scene: Scene, **odd: Any) -> dict[str, Any]:
@@ -50,19 +69,17 @@ def has_address(scene: Scene) -> None:
     scene.api.put(f"{NODES}/edge-1", {"metadata": {"labels": labels}, "status": {"addresses": addresses}})
 
 
-async def test_identity_csrs_of_node_are_approved_repeatedly() -> None:
-    scene = await scene_with(CERTIFICATE)
-    await scene.approver.changed("ADDED", ask(scene))
+async def test_identity_csrs_of_node_are_approved_repeatedly(scene: Scene) -> None:
+    await send(scene)
     assert scene.decisions() == APPROVED
     await scene.approver.changed("MODIFIED", scene.has("csr-1", certificate="pem"))
-    await scene.approver.changed("ADDED", ask(scene, "csr-2"))
+    await send(scene, "csr-2")
 
     assert scene.decisions("csr-2") == APPROVED
     assert scene.heard.about("edge-1") == ["asked", "certified", "asked"]
 
 
-async def test_identity_csr_is_approved_only_after_it_is_recorded() -> None:
-    scene = await scene_with(CERTIFICATE)
+async def test_identity_csr_is_approved_only_after_it_is_recorded(scene: Scene) -> None:
     request = ask(scene)
     scene.heard.deaf = True
     with pytest.raises(ConnectionError):
@@ -83,9 +100,10 @@ async def test_identity_csr_is_approved_only_after_it_is_recorded() -> None:
         ({"as_user": "kubernetes-admin"}, "identity of node edge-1 requested another certificate"),
     ],
 )
-async def test_identity_csr_beyond_its_scope_is_denied_with_reason(odd: dict[str, Any], why: str) -> None:
-    scene = await scene_with(CERTIFICATE)
-    await scene.approver.changed("ADDED", ask(scene, **odd))
+async def test_identity_csr_beyond_its_scope_is_denied_with_reason(
+    scene: Scene, odd: dict[str, Any], why: str
+) -> None:
+    await send(scene, **odd)
 
     assert scene.decisions() == DENIED
     [(what, node, csr, told)] = scene.heard.told
@@ -93,34 +111,30 @@ async def test_identity_csr_beyond_its_scope_is_denied_with_reason(odd: dict[str
     assert why in told
 
 
-async def test_csrs_of_users_without_node_identity_are_ignored() -> None:
-    scene = await scene_with(CERTIFICATE)
+async def test_csrs_of_users_without_node_identity_are_ignored(scene: Scene) -> None:
     for number, user in enumerate((OTHER, "system:serviceaccount:default:somebody", "ann@example.com")):
-        await scene.approver.changed("ADDED", ask(scene, f"csr-{number}", user=user))
+        await send(scene, f"csr-{number}", user=user)
         assert scene.decisions(f"csr-{number}") == []
 
     assert scene.heard.told == []
 
 
-async def test_identity_csr_of_deleted_node_is_denied_despite_binding() -> None:
-    scene = await scene_with(CERTIFICATE)
+async def test_identity_csr_of_deleted_node_is_denied_despite_binding(scene: Scene) -> None:
     scene.heard.given.clear()
-    await scene.approver.changed("ADDED", ask(scene))
+    await send(scene)
 
     assert scene.decisions() == DENIED
 
 
-async def test_identity_csr_for_name_of_foreign_node_is_denied() -> None:
-    scene = await scene_with(CERTIFICATE)
+async def test_identity_csr_for_name_of_foreign_node_is_denied(scene: Scene) -> None:
     scene.api.put(f"{NODES}/edge-1", {})
-    await scene.approver.changed("ADDED", ask(scene))
+    await send(scene)
 
     assert scene.decisions() == DENIED
     assert "not a flex node" in scene.heard.told[0][3]
 
 
-async def test_identity_csr_approved_by_others_is_accepted_or_deleted() -> None:
-    scene = await scene_with(CERTIFICATE)
+async def test_identity_csr_approved_by_others_is_accepted_or_deleted(scene: Scene) -> None:
     ask(scene)
     await scene.approver.changed("MODIFIED", scene.has("csr-1", "Approved"))
     assert scene.heard.about("edge-1") == ["asked"]
@@ -131,23 +145,23 @@ async def test_identity_csr_approved_by_others_is_accepted_or_deleted() -> None:
     assert scene.heard.about("edge-1") == ["asked", "refused"]
 
 
-async def test_client_csr_of_node_with_exec_auth_is_denied() -> None:
-    scene = await scene_with(EXEC)
-    await scene.approver.changed("ADDED", ask(scene))
+async def test_client_csr_of_node_with_exec_auth_is_denied(scene: Scene) -> None:
+    await grant(scene, EXEC)
+    await send(scene)
 
     assert scene.decisions() == DENIED
 
 
-async def test_client_csr_is_approved_while_node_switches_from_exec_auth() -> None:
-    scene = await scene_with(EXEC)
+async def test_client_csr_is_approved_while_node_switches_from_exec_auth(scene: Scene) -> None:
+    await grant(scene, EXEC)
     scene.heard.methods["edge-1"] = AccessMethod.CERTIFICATE
-    await scene.approver.changed("ADDED", ask(scene))
+    await send(scene)
 
     assert scene.decisions() == APPROVED
 
 
-async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
-    scene = await scene_with(EXEC)
+async def test_serving_csr_is_approved_once_node_has_addresses(scene: Scene) -> None:
+    await grant(scene, EXEC)
     await scene.approver.changed("ADDED", serving(scene))
     assert scene.decisions() == []
 
@@ -156,11 +170,10 @@ async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
     assert scene.decisions() == APPROVED
 
 
-async def test_serving_csr_for_another_node_is_denied() -> None:
-    scene = await scene_with(EXEC)
+async def test_serving_csr_for_another_node_is_denied(scene: Scene) -> None:
+    await grant(scene, EXEC)
     has_address(scene)
-    scene.heard.given["edge-2"] = ClusterAccess(OTHER, AccessMethod.EXEC)
-    await access.grant_access(scene.client, "edge-2", ClusterAccess(OTHER, AccessMethod.EXEC))
+    await grant(scene, ClusterAccess(OTHER, AccessMethod.EXEC), "edge-2")
     await scene.approver.changed("ADDED", serving(scene, user=OTHER))
 
     assert scene.decisions() == DENIED

@@ -61,18 +61,6 @@ def test_config_url_leads_to_bundle_and_contains_ca_pin(file: Path) -> None:
     assert len(secret_of(url)) >= 43  # 32 random bytes
 
 
-def test_new_config_url_revokes_only_previous_url_of_same_node(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[bool]:
-        urls = [
-            await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
-            await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER),
-            await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
-        ]
-        return [await delivery.fetch(secret_of(url), 1_000.0) is not None for url in urls]
-
-    assert during(file, work) == [False, True, True]
-
-
 def test_expired_revoked_or_guessed_config_url_returns_nothing(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[object]:
         secret = secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
@@ -83,15 +71,6 @@ def test_expired_revoked_or_guessed_config_url_returns_nothing(file: Path) -> No
         return [*answers, await delivery.fetch(secret, 1_000.0), revoked]
 
     assert during(file, work) == [None] * 7 + [[True, False]]
-
-
-def test_sweep_deletes_expired_bundles(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> tuple[int, int]:
-        await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
-        await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER + 1)
-        return await delivery.sweep(LATER), await delivery.sweep(LATER)
-
-    assert during(file, work) == (1, 0)
 
 
 def test_database_contains_neither_url_secret_nor_bundle_in_plaintext(file: Path) -> None:

@@ -34,9 +34,12 @@ def test_node_list_view_omits_generated_config() -> None:
     assert "config" not in view.node_resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
 
 
-@pytest.mark.parametrize(("silent", "status"), [(120, "True"), (121, "Unknown")])
-def test_ready_becomes_unknown_when_node_is_silent_too_long(silent: int, status: str) -> None:
-    node = replace(NODE, status={"conditions": [READY, {"type": "Other", "status": "True"}]}, last_seen=5000.0)
+@pytest.mark.parametrize(
+    ("managed", "silent", "status"), [(True, 120, "True"), (True, 121, "Unknown"), (False, 10_000, "True")]
+)
+def test_ready_becomes_unknown_when_managed_node_is_silent_too_long(managed: bool, silent: int, status: str) -> None:
+    reported = {"conditions": [READY, {"type": "Other", "status": "True"}]}
+    node = replace(NODE, properties={"continuousMonitoring": managed}, status=reported, last_seen=5000.0)
 
     first, other = view.node_status(node, 5000.0 + silent)["conditions"]
 

@@ -141,14 +141,6 @@ def test_gate_that_runs_when_a_node_fails_is_closed() -> None:
     assert gate.message == "The roll-out ended before it answered."
 
 
-def test_window_that_closes_before_the_node_began_is_no_failure() -> None:
-    fleet = Fleet(PLAN, 1)
-    fleet.step()
-    fleet.report("n0", applied=False, opens=90000.0)
-    fleet.now += 300
-    assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
-
-
 def test_time_limit_of_a_node_counts_from_the_opening_of_its_window() -> None:
     fleet = Fleet(PLAN, 1)
     fleet.step()

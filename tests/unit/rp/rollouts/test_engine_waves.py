@@ -167,14 +167,6 @@ def test_person_who_gives_a_node_another_revision_takes_it_out() -> None:
     assert state(fleet, "n1") is NodeState.GONE
 
 
-def test_clock_that_was_set_changes_no_wait() -> None:
-    fleet = Fleet(PLAN, 3)
-    fleet.step()
-    fleet.now += 10_000
-    fleet.rollout.shift(10_000, fleet.now)
-    assert (fleet.step(), fleet.phase) == ([], Phase.RUNNING)
-
-
 def test_new_node_joins_the_last_wave() -> None:
     fleet = Fleet(PLAN, 3)
     fleet.size = 4
