@@ -45,11 +45,3 @@ def test_bundle_is_created_for_the_configuration(site: Site, monkeypatch: pytest
     )
     assert flex(monkeypatch, *words[1:]) == 0
     site.stage(artifacts__bundle=str(target), **changed)
-
-
-@pytest.fixture
-def bundle(site: Site, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns a bundle in a directory, created with the configuration of the machine."""
-    target = site.room / "bundle"
-    assert flex(monkeypatch, "artifacts", "bundle", target, "--config", site.config_file(), "--arch", "amd64") == 0
-    return target

@@ -8,7 +8,6 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from aks_flex_lab.entra.directory import MachineIdentities
 from aks_flex_node.agent.cluster.client import azure_token
@@ -43,11 +42,6 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture
 def principal(cloud: Cloud) -> EntraPrincipal:
     return cloud.directory.service_principal("edge", "right")
-
-
-@pytest.fixture(scope="module")
-def key() -> rsa.RSAPrivateKey:
-    return rsa.generate_private_key(65537, 2048)
 
 
 @pytest.mark.remedy("managed-identity-unavailable")

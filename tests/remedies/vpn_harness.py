@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer.main
 
-from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.cli import app as agent_commands
 from aks_flex_node.agent.components.vpn import NAME, client_file
-from aks_flex_node.agent.progress import ProgressReporter
-from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.agent.vpn.gateway_spec import root_certificates
 from aks_flex_node.agent.vpn.openvpn import TunnelState
 from aks_flex_node.errors import FlexError
@@ -54,8 +51,6 @@ class World:
     firewall_open: bool = True
     tun_loaded: bool = True
     clock_right: bool = True
-    gateway_name: str = "gateway.example"
-    option_error: str = ""
     answers: dict[tuple[str, ...], CommandResult] = field(default_factory=dict)
 
 
@@ -78,9 +73,8 @@ class TunnelSite(Site):
             "ERROR: Cannot open TUN/TAP dev /dev/net/tun: No such device": not self.world.tun_loaded,
             "TCP: connect to [AF_INET]198.51.100.7:443 failed: Connection timed out": not self.world.firewall_open,
             "VERIFY ERROR: depth=0, error=certificate is not yet valid": not self.world.clock_right,
-            "VERIFY X509NAME ERROR: CN=x": f"verify-x509-name {self.world.gateway_name} " not in text,
+            "VERIFY X509NAME ERROR: CN=x": "verify-x509-name gateway.example " not in text,
             "AUTH: Received control message: AUTH_FAILED": not (certificate and certificate[1] in self.known()),
-            self.world.option_error: bool(self.world.option_error),
         }
         return next((line for line, true in problems.items() if true), "")
 
@@ -89,20 +83,14 @@ class TunnelSite(Site):
         return [each["name"] for each in root_certificates(self.azure.documents[self.record.gateway])]
 
     def bootstrap_vpn(self, argv: Sequence[str] = ("aks-flex-node", "bootstrap-vpn")) -> None:
-        """Runs `bootstrap-vpn` with the options of a command line."""
+        """Runs `bootstrap-vpn` with the options of a command line; the VPN is connected afterwards."""
         found = parse(agent_commands.app, argv)
         self.run(make=found["auto_provision"], adopt=found["adopt"], renew=found["renew"])
+        assert self.problem == ""
 
-    def vpn_remove(self, argv: Sequence[str]) -> list[str]:
-        """Runs `vpn remove` with the options of a command line; returns what remains in Azure."""
-        found = parse(agent_commands.app, [*argv, "--yes"])
-        connection = self.connection()
-        prerequisites.refuse_vpn_in_use(connection.engine)
-        if found["gateway"]:
-            disconnect.remove_gateway(
-                connection.records, self.config, connection.environment, ProgressReporter().message
-            )
-        return connection.remove_from_azure()
+    def fails(self, name: str, argv: Sequence[str] = ("aks-flex-node", "bootstrap-vpn")) -> None:
+        """Runs `bootstrap-vpn`, which must fail with this error."""
+        assert failure(self.bootstrap_vpn, argv).name == name
 
 
 class LoggingHost(RecordedHost):

@@ -11,24 +11,12 @@ import pytest
 from aks_flex_node.agent.policy import POLICY_FILE
 from tests.remedies.catalogue import advice, command
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN
+from tests.unit.agent.config.builders import TOKEN
 
 if TYPE_CHECKING:
     from tests.remedies.agent.sandbox import Sandbox
 
-CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 VALIDATE = ("config", "validate")
-# Nothing is reachable, so that a join ends with its checks, before any change.
-CLOSED = "https://127.0.0.1:1"
-MANAGED: dict[str, object] = {
-    "continuousMonitoring": True,
-    "provider.url": CLOSED,
-    "node.kubelet.serverURL": CLOSED,
-    "artifacts.baseURL": CLOSED,
-    "artifacts.attempts": 1,
-}
-CLUSTER: dict[str, object] = {"azure.targetCluster.resourceId": CLUSTER_ID}
-IDENTITY: dict[str, object] = {"azure.managedIdentity": {}}
 
 
 @pytest.mark.remedy("config-not-found")
@@ -91,3 +79,10 @@ def test_all_listed_problems_of_a_configuration_are_corrected(machine: Sandbox) 
     advice("config-invalid", "Correct all listed problems.")
     machine.configure({"node.maxPods": 50, "node.labels": {"a": "b"}})
     assert machine.flex(*VALIDATE).code == 0
+
+
+def test_one_of_two_conflicting_options_is_accepted(machine: Sandbox) -> None:
+    machine.configure()
+    assert machine.flex("plan", "--only", "runc", "--from", "runc").error == "options-conflict"
+    for option in ("--only", "--from"):
+        assert machine.flex("plan", option, "tools").code == 0

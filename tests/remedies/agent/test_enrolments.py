@@ -39,10 +39,16 @@ class Enrolment:
         self.id, self.url = made.json["name"], made.json["properties"]["enrolmentUrl"]
 
 
-def enrol(url: str, facts: dict[str, Any], key: HeldKey | None = None) -> None:
+def enrol(url: str, facts: dict[str, Any]) -> None:
     """Enrols another machine than the one of the test."""
-    prove = (key or HeldKey()).proof
-    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), prove=prove, facts=facts)
+    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), prove=HeldKey().proof, facts=facts)
+
+
+def refusal(url: str, facts: dict[str, Any]) -> str:
+    """Returns the name of the error with which another machine is refused."""
+    with pytest.raises(ConfigError) as caught:
+        enrol(url, facts)
+    return caught.value.name
 
 
 def refused(outcome: Outcome, name: str, machine: Sandbox) -> None:
@@ -50,42 +56,34 @@ def refused(outcome: Outcome, name: str, machine: Sandbox) -> None:
     assert machine.sh("ls -A /var/lib/aks-flex-node 2>/dev/null || true") == ""
 
 
-@pytest.mark.remedy("enrolment-exhausted")
-def test_another_enrolment_admits_one_more_machine(machine: Sandbox, provider: Person, pool: str) -> None:
-    made = Enrolment(provider, pool)
-    enrol(made.url, {"hostname": f"{pool}-a"})
-    refused(join(machine, made.url), "enrolment-exhausted", machine)
+@pytest.mark.remedy("enrolment-exhausted", "enrolment-expired")
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("enrolment-exhausted", "used"),
+        ("enrolment-expired", "expired"),
+        ("enrolment-revoked", "revoked"),
+        ("enrolment-revoked", "pool deleted"),
+    ],
+)
+def test_ended_enrolment_is_followed_by_another(
+    machine: Sandbox, provider: Person, pool: str, error: str, cause: str
+) -> None:
+    made = Enrolment(provider, pool, *(("--hours", "0.01") if cause == "expired" else ()))
+    if cause == "used":
+        enrol(made.url, {"hostname": f"{pool}-a"})
+    elif cause == "expired":
+        machine.sh("sleep 37")
+    elif cause == "revoked":
+        provider.does("pool", "enrolment", "revoke", "--pool", pool, "--id", made.id)
+    else:
+        provider.does("pool", "delete", "--name", pool, "--yes")
+    refused(join(machine, made.url), error, machine)
 
-    create = command("enrolment-exhausted", "aks-flex-rp pool enrolment create", POOL=pool, N="1")
-    assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
-
-
-@pytest.mark.remedy("enrolment-expired")
-def test_expired_enrolment_is_followed_by_another(machine: Sandbox, provider: Person, pool: str) -> None:
-    made = Enrolment(provider, pool, "--hours", "0.01")
-    machine.sh("sleep 37")
-    refused(join(machine, made.url), "enrolment-expired", machine)
-
-    create = command("enrolment-expired", "aks-flex-rp pool enrolment create", POOL=pool, N="1")
-    assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
-
-
-def test_revoked_enrolment_is_followed_by_another(machine: Sandbox, provider: Person, pool: str) -> None:
-    made = Enrolment(provider, pool)
-    provider.does("pool", "enrolment", "revoke", "--pool", pool, "--id", made.id)
-    refused(join(machine, made.url), "enrolment-revoked", machine)
-
-    create = ["aks-flex-rp", "pool", "enrolment", "create", "--pool", pool, "--max-uses", "1"]
-    assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
-
-
-def test_enrolment_of_a_deleted_pool_is_followed_by_another(machine: Sandbox, provider: Person, pool: str) -> None:
-    made = Enrolment(provider, pool)
-    provider.does("pool", "delete", "--name", pool, "--yes")
-    refused(join(machine, made.url), "enrolment-revoked", machine)
-
-    provider.does("pool", "create", "--name", pool, "--monitor")
-    create = ["aks-flex-rp", "pool", "enrolment", "create", "--pool", pool, "--max-uses", "1"]
+    if cause == "pool deleted":
+        provider.does("pool", "create", "--name", pool, "--monitor")
+    entry = "enrolment-exhausted" if error == "enrolment-revoked" else error  # the command is the same
+    create = command(entry, "aks-flex-rp pool enrolment create", POOL=pool, N="1")
     assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
 
 
@@ -95,9 +93,7 @@ def test_machine_is_added_to_the_list(provider: Person, pool: str, tmp_path: Pat
     listed.write_text("serialNumber\nABC1\n")
     made = Enrolment(provider, pool, "--allow-file", str(listed))
     facts = {"hostname": f"{pool}-a", "serialNumber": "ABC2"}
-    with pytest.raises(ConfigError) as error:
-        enrol(made.url, facts)
-    assert error.value.name == "machine-not-listed"
+    assert refusal(made.url, facts) == "machine-not-listed"
 
     assert "ABC2" in provider.does("audit", "--what", "enrolment.refused", "--json").out
     listed.write_text("serialNumber\nABC1\nABC2\n")
@@ -110,9 +106,7 @@ def test_reimaged_machine_gets_its_released_node(provider: Person, pool: str) ->
     made = Enrolment(provider, pool, uses=2)
     facts = {"hostname": f"{pool}-a", "systemUuid": "8f1c0b2e-1111-4222-8333-0000000000" + f"{next(NUMBERS):02}"}
     enrol(made.url, facts)
-    with pytest.raises(ConfigError) as error:
-        enrol(made.url, facts)
-    assert error.value.name == "machine-cloned"
+    assert refusal(made.url, facts) == "machine-cloned"
 
     types(provider, command("machine-cloned", "aks-flex-rp node release", NODE=f"{pool}-a"))
     enrol(made.url, facts)
@@ -146,9 +140,7 @@ def test_other_node_with_the_host_name_is_deleted(machine: Sandbox, provider: Pe
 def test_machine_without_a_serial_number_gets_a_number(provider: Person, pool: str) -> None:
     made = Enrolment(provider, pool, "--node-name", "edge-{serial}")
     facts = {"hostname": f"{pool}-a", "serialNumber": "To be filled by O.E.M."}
-    with pytest.raises(ConfigError) as error:
-        enrol(made.url, facts)
-    assert error.value.name == "enrolment-name-invalid"
+    assert refusal(made.url, facts) == "enrolment-name-invalid"
 
     create = f"aks-flex-rp pool enrolment create --pool {pool} --max-uses 1 --node-name edge-{{number:04}}".split()
     enrol(url_of(types(provider, create)), facts)
@@ -170,8 +162,7 @@ def test_machine_is_approved_by_its_fingerprint(machine: Sandbox, provider: Pers
 
 def test_machine_is_enrolled_before_it_is_shown(machine: Sandbox, provider: Person, pool: str) -> None:
     made = Enrolment(provider, pool, *NUMBERED)
-    dry = join(machine, made.url, "--dry-run")
-    assert dry.error == "enrolment-url-not-allowed"
+    assert join(machine, made.url, "--dry-run").error == "enrolment-url-not-allowed"
 
     assert join(machine, made.url).code == 0
     assert machine.flex("bootstrap", "--dry-run", *ONLY).code == 0

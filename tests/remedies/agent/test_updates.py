@@ -50,15 +50,6 @@ def change_resource(provider: Person, error: str) -> dict[str, object]:
     return {"node.labels": after["nodeConfig"]["labels"]}
 
 
-def test_unchanged_configuration_is_not_retried_after_a_rollback() -> None:
-    scene = Scene().wants(UPGRADE)
-    scene.cluster.broken = frozenset(["1.34.4"])
-    assert scene.run().result is JobStatus.ROLLED_BACK
-    scene.cluster.broken = frozenset()
-    assert scene.run().result is JobStatus.FAILED
-    assert scene.restarted == []
-
-
 class Mirror(Ready):
     """A mirror whose programs contain their version; that of Kubernetes can be wrong."""
 
