@@ -65,19 +65,6 @@ def test_return_to_the_installed_program_is_another_version() -> None:
     assert policy.violations(desired, desired) == policy.violations(desired) == []
 
 
-@pytest.mark.parametrize("forbidden", ORDERS)
-def test_order_that_the_policy_forbids_is_refused_and_nothing_changes(forbidden: str) -> None:
-    scene = Scene().wants(ORDERS[forbidden])
-    policy = "artifactHosts: [mirror.example]\n" if forbidden == "artifactHosts" else f"forbid: [{forbidden}]\n"
-    write(scene.host, policy)
-    before = len(scene.host.done)
-    outcome = scene.run()
-    assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "RefusedByPolicy")
-    assert f"({forbidden})" in outcome.message
-    assert (scene.current, scene.restarted) == ("1", [])
-    assert not any("/opt/" in str(action) for action in scene.host.done[before:])
-
-
 @pytest.mark.parametrize("forbidden", ["vpnChanges", "artifactHosts"])
 def test_order_without_a_policy_is_carried_out(forbidden: str) -> None:
     scene = Scene().wants(ORDERS[forbidden])

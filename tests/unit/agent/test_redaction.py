@@ -51,6 +51,8 @@ def test_text_that_is_masked_already_stays_as_it_is(text: str, expected: str) ->
 def test_a_query_loses_its_signature_or_all_that_it_has() -> None:
     url = "get https://h/c?sv=1&sig=a%2Fb%3D&se=2 failed"
     assert redact_output(url) == "get https://h/c?sv=1&sig=***&se=2 failed"
+    escaped = "https://h/c?sv=1\\u0026sig=abc\\u0026se=2"  # as JSON may write it
+    assert redact_output(escaped) == "https://h/c?sv=1\\u0026sig=***\\u0026se=2"
     assert redact_output(url, queries=True) == redact_tokens(url) == "get https://h/c?*** failed"
 
 

@@ -169,35 +169,8 @@ def test_health_problems_are_described_in_sentences(changes: dict[str, Any], exp
     assert status.health_problems({**WELL, **changes}) == expected
 
 
-SECRETS = [
-    (f"token {TOKEN} seen", "token *** seen"),
-    ("eyJhbGciOi.eyJzdWIi.c2ln-_ after", "*** after"),
-    ("-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----\n", "***\n"),
-    ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "***"),
-    ("Authorization: Bearer abc.def~+/==", "Authorization: Bearer ***"),
-    ("authorization: bearer abc", "authorization: bearer ***"),
-    ("http://me:secret@proxy:3128/x", "http://***@proxy:3128/x"),
-    ("http://me:se@cret@proxy:3128/x", "http://***@proxy:3128/x"),
-    ("https://onlytoken@host/x", "https://***@host/x"),
-    ("https://h/c?sv=1&sig=a%2Fb%3D&se=2", "https://h/c?sv=1&sig=***&se=2"),
-    ("https://h/c?sv=1\\u0026sig=abc\\u0026se=2", "https://h/c?sv=1\\u0026sig=***\\u0026se=2"),
-    ('"clientSecret": "abc", "x": 1', '"***", "x": 1'),
-    ("client_secret=abc&x=1", "***&x=1"),
-    ("client-key-data: LS0tLS1CRUdJTg==", "***"),
-    ("password=abc", "***"),
-    (f"the word {CANARY} there", "the word *** there"),
-    ("https://h/path@1.2/x and 10.0.0.1:443", "https://h/path@1.2/x and 10.0.0.1:443"),
-    ("node edge-1 is Ready", "node edge-1 is Ready"),
-]
-
-
 def principal() -> dict[str, object]:
     return {"azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": CANARY}}
-
-
-@pytest.mark.parametrize(("text", "expected"), SECRETS, ids=[case[1] for case in SECRETS])
-def test_support_bundle_redacts_secrets(tmp_path: Path, text: str, expected: str) -> None:
-    assert support_bundle.redact(text, engine_with(tmp_path, values=principal())) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.agent.arc.registration import ArcRegistration
 from aks_flex_node.host.actions import Run
 from aks_flex_node.retry import RetryDeadline
-from tests.arc_machines import ArcSystem, Azure, seed
+from tests.arc_machines import ArcSystem, Azure, config, seed
 from tests.crash import harness
 from tests.crash.crash_points import SimulatedHost
 
@@ -43,6 +43,12 @@ class Place:
             self.azure,
             lambda seconds: RetryDeadline(seconds, now=clock.now, sleep=clock.sleep),
         )
+
+    def register_with(self, *, verify_again: bool = False, **changes: Any) -> None:
+        self.registration(config(**changes)).run(verify_again=verify_again)
+
+    def unregister(self) -> list[str]:
+        return self.registration(config()).unregister()
 
 
 class Watched(SimulatedHost):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,12 +26,10 @@ from aks_flex_node.azure.roles import (
 )
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
-from tests.arc_machines import CLUSTER, MACHINE, config, seed
+from tests.arc_machines import CLUSTER, MACHINE, config
 from tests.crash import harness
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.agent.arc.conftest import Place
 
 ROLES = (CLUSTER_USER, RBAC_CLUSTER_ADMIN)
@@ -54,14 +50,14 @@ def replaced(place: Place) -> None:
     place.azure.keep({**place.azure.state, "machines": {MACHINE: theirs}})
 
 
-def failure(place: Place, **changes: object) -> FlexError:
+def failure(place: Place, **changes: Any) -> FlexError:
     with pytest.raises(FlexError) as caught:
-        place.registration(config(**changes)).run()
+        place.register_with(**changes)
     return caught.value
 
 
 def test_registration_connects_the_machine_and_assigns_its_roles(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
     assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one"}
     assert machine_agent.status(place.host, config())["status"] == "Connected"
@@ -69,24 +65,24 @@ def test_registration_connects_the_machine_and_assigns_its_roles(place: Place) -
 
 
 def test_second_registration_makes_no_azure_calls_and_no_changes(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     place.azure.calls.clear()
     place.host.done.clear()
-    place.registration(config()).run()
+    place.register_with()
     assert (place.azure.calls, place.host.done) == ([], [])
 
 
 def test_registration_restores_deleted_role_only_when_verified_again(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     place.azure.delete(ASSIGNMENTS[1], "")
-    place.registration(config()).run()
+    place.register_with()
     assert len(place.azure.state["roles"]) == 1
-    place.registration(config()).run(verify_again=True)
+    place.register_with(verify_again=True)
     assert len(place.azure.state["roles"]) == 2
 
 
 def test_registration_passes_no_token_in_argv_and_deletes_settings_file(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     assert not any("operators-token" in word for argv in place.system.run for word in argv)
     [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == SETTINGS_FILE]
     assert (written.mode, written.secret) == (0o600, True)
@@ -94,25 +90,18 @@ def test_registration_passes_no_token_in_argv_and_deletes_settings_file(place: P
 
 
 def test_settings_file_with_token_is_deleted_when_connecting_fails(place: Place) -> None:
-    place.registration(config()).run()
-    place.registration(config()).unregister()
+    place.register_with()
+    place.unregister()
     place.system._install()
     place.system.refused = "AZCM0042: failed to create the machine"
     assert failure(place).name == "azcmagent-failed"
     assert place.host.stat(SETTINGS_FILE) is None
 
 
-def test_settings_file_left_by_a_killed_registration_is_deleted(place: Place) -> None:
-    place.registration(config()).run()
-    place.host.apply(WriteFile(SETTINGS_FILE, b"{}", 0o600))
-    place.registration(config()).run()
-    assert place.host.stat(SETTINGS_FILE) is None
-
-
 def test_registration_does_not_reconnect_a_connected_machine(place: Place) -> None:
     connected(place, MACHINE)
     place.system.registered.write_text(json.dumps({"status": "Connected", "resourceId": MACHINE.lower()}))
-    place.registration(config()).run()
+    place.register_with()
     assert not any("connect" in argv for argv in place.system.run)
 
 
@@ -127,9 +116,9 @@ def test_registration_changes_nothing_when_connected_to_another_resource(place: 
 
 def test_registration_updates_its_own_tags_and_keeps_other_tags(place: Place) -> None:
     connected(place, MACHINE)
-    place.registration(config()).run()
+    place.register_with()
     assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "one"}
-    place.registration(config(arc__tags={"site": "two"})).run()
+    place.register_with(arc__tags={"site": "two"})
     assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "two"}
 
 
@@ -149,7 +138,7 @@ def test_registration_fails_without_azcmagent_when_install_is_disabled(place: Pl
 
 def test_role_assignment_waits_until_azure_knows_the_principal(place: Place) -> None:
     place.azure.known_after = 30.0
-    place.registration(config()).run()
+    place.register_with()
     assert any("does not know the machine's identity yet" in note for note in place.notes)
     assert len(place.azure.state["roles"]) == 2
 
@@ -161,8 +150,8 @@ def test_existing_role_assignment_is_accepted_and_not_removed_later(place: Place
     state["roles"] = {"by-somebody": {"roleDefinitionId": f"x/{ROLES[0].id}"}}
     place.azure.keep(state)
     place.azure.faults[f"PUT {ASSIGNMENTS[0]}"] = exists
-    place.registration(config()).run()
-    assert place.registration(config()).unregister() == []
+    place.register_with()
+    assert place.unregister() == []
     assert list(place.azure.state["roles"]) == ["by-somebody"]
 
 
@@ -180,7 +169,7 @@ def test_forbidden_role_assignment_fails_at_once_with_role_and_scope(place: Plac
 
 def test_registration_waits_for_slow_role_assignments_with_few_requests(place: Place) -> None:
     place.azure.effective_after = 90.0
-    place.registration(config()).run()
+    place.register_with()
     assert 90.0 <= place.azure.clock.time < 90.0 + 15.0
     assert any(CLUSTER_USER.name in note and "waiting" in note for note in place.notes)
     assert len([call for call in place.azure.calls if call.endswith("/permissions")]) < 15
@@ -191,17 +180,17 @@ def test_registration_times_out_on_late_roles_and_next_run_resumes(place: Place)
     error = failure(place, arc__waitSeconds=1500)
     assert (error.name, error.retryable) == ("role-assignments-not-effective", True)
     assert place.azure.clock.time == 1500.0
-    place.registration(config(arc__waitSeconds=1500)).run()
+    place.register_with(arc__waitSeconds=1500)
     assert len([argv for argv in place.system.run if "connect" in argv]) == 1
 
 
 def test_registration_prints_role_commands_when_auto_assignment_is_off(place: Place) -> None:
-    place.registration(config(arc__autoRoleAssignment=False)).run()
+    place.register_with(arc__autoRoleAssignment=False)
     told = [note for note in place.notes if "az role assignment create" in note]
     assert [role.name in note for role, note in zip(ROLES, told, strict=True)] == [True] * 2
     assert not any(call.startswith("PUT") for call in place.azure.calls)
     place.notes.clear()
-    place.registration(config(arc__autoRoleAssignment=False)).run()
+    place.register_with(arc__autoRoleAssignment=False)
     assert len([note for note in place.notes if "az role assignment create" in note]) == 2
 
 
@@ -227,16 +216,16 @@ def _snake(key: str) -> str:
 
 def test_registration_replaces_its_own_expired_connection(place: Place) -> None:
     """Azure creates no new identity for an existing machine, so the old resource is deleted first."""
-    place.registration(config()).run()
+    place.register_with()
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
-    place.registration(config()).run()
+    place.register_with()
     assert f"DELETE {MACHINE}" in place.azure.calls
     assert ("/usr/bin/azcmagent", "disconnect", "--force-local-only") in place.system.run
     assert machine_agent.status(place.host, config())["status"] == "Connected"
 
 
 def test_registration_does_not_delete_a_replacement_of_the_expired_machine(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     replaced(place)
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
     place.system.refused = "AZCM0044: a resource with the same name exists"
@@ -250,24 +239,10 @@ def test_registration_refuses_expired_connection_it_did_not_create(place: Place)
     assert place.system.run == []
 
 
-def test_unregister_removes_everything_that_registration_created(place: Place, tmp_path: Path) -> None:
-    fresh = seed(tmp_path / "fresh")
-    (fresh / "var/lib").mkdir(exist_ok=True)
-    place.registration(config()).run()
-    assert place.registration(config()).unregister() == []
-    assert place.azure.state == {"machines": {}, "roles": {}}
-    left = harness.changes(harness.tree(fresh), _without(harness.tree(place.root), "/.azure.json", "/fresh"))
-    assert left == {"/var/lib/aks-flex-node": (None, ("directory", 0o700, None))}
-
-
-def _without(tree: harness.Tree, *paths: str) -> harness.Tree:
-    return {path: item for path, item in tree.items() if not path.startswith(paths)}
-
-
 def test_unregister_without_network_returns_the_azure_cleanup_commands(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     place.azure.down = True
-    left = place.registration(config()).unregister()
+    left = place.unregister()
     assert left == [
         *(f"az role assignment delete --ids {each}" for each in ASSIGNMENTS),
         f"az resource delete --ids {MACHINE}",
@@ -279,8 +254,8 @@ def test_unregister_without_network_returns_the_azure_cleanup_commands(place: Pl
 def test_unregister_keeps_azcmagent_and_machine_that_existed_before(place: Place) -> None:
     connected(place, MACHINE)
     before = place.azure.state["machines"]
-    place.registration(config(arc__tags={})).run()
-    assert place.registration(config()).unregister() == []
+    place.register_with(arc__tags={})
+    assert place.unregister() == []
     assert place.azure.state == {"machines": before, "roles": {}}
     assert machine_agent.find_azcmagent(place.host)
     assert place.system.registered.exists()
@@ -294,18 +269,18 @@ def test_unregister_keeps_foreign_azure_machine_of_the_same_name(place: Place) -
     place.system.refused = "HCRP409: it belongs to another computer"
     assert failure(place).name == "azcmagent-failed"
     place.system.refused = ""
-    assert place.registration(config()).unregister() == []
+    assert place.unregister() == []
     assert place.azure.state["machines"] == theirs
 
 
 @pytest.mark.parametrize("azcmagent", ["there", "gone"])
 def test_unregister_keeps_the_azure_machine_that_replaced_this_one(place: Place, azcmagent: str) -> None:
     """azcmagent still considers itself connected and would delete the resource by its name."""
-    place.registration(config()).run()
+    place.register_with()
     replaced(place)
     if azcmagent == "gone":
         (place.root / "usr/bin/azcmagent").unlink()
-    assert place.registration(config()).unregister() == []
+    assert place.unregister() == []
     assert list(place.azure.state["machines"]) == [MACHINE]
     assert not place.system.registered.exists()
 
@@ -317,7 +292,7 @@ def test_unregister_after_name_race_keeps_the_other_machine(place: Place) -> Non
     assert failure(place).name == "azcmagent-failed"
     replaced(place)
     place.system.refused = ""
-    [told] = place.registration(config()).unregister()
+    [told] = place.unregister()
     assert told.startswith(f"az resource delete --ids {MACHINE}  # only if no other machine")
     assert list(place.azure.state["machines"]) == [MACHINE]
 
@@ -327,13 +302,13 @@ def test_unregister_keeps_azcmagent_installed_by_others_after_our_failure(place:
     assert failure(place).name == "arc-package-failed"
     place.system.refused = ""
     place.system._install()
-    place.registration(config()).run()
-    place.registration(config()).unregister()
+    place.register_with()
+    place.unregister()
     assert machine_agent.find_azcmagent(place.host)
 
 
 def test_tags_with_commas_and_equals_signs_reach_azure(place: Place) -> None:
-    place.registration(config(arc__tags={"site": "one", "racks": "a,b=c"})).run()
+    place.register_with(arc__tags={"site": "one", "racks": "a,b=c"})
     assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one", "racks": "a,b=c"}
 
 
@@ -350,14 +325,14 @@ def test_arc_identity_overrides_the_nodes_service_principal() -> None:
 
 
 def test_registration_retries_throttled_azure_calls(place: Place) -> None:
-    place.registration(config(arc__autoRoleAssignment=False)).run()
+    place.register_with(arc__autoRoleAssignment=False)
     place.azure.throttled = 4
-    place.registration(config()).run()
+    place.register_with()
     assert len(place.azure.state["roles"]) == 2
     assert place.azure.clock.time > 0
 
 
-TOKEN = {"bootstrapToken__token": "abcdef.0123456789abcdef"}
+TOKEN: dict[str, Any] = {"bootstrapToken__token": "abcdef.0123456789abcdef"}
 CUSTOM = "12345678-1234-1234-1234-123456789ABC"
 
 
@@ -385,38 +360,32 @@ def test_node_of_a_provider_gets_no_kubernetes_role() -> None:
 
 
 def test_verified_registration_removes_roles_that_are_no_longer_chosen(place: Place) -> None:
-    place.registration(config(arc__roles=["Reader", CLUSTER_ADMIN.name, CLUSTER_USER.name])).run()
+    place.register_with(arc__roles=["Reader", CLUSTER_ADMIN.name, CLUSTER_USER.name])
     assert len(place.azure.state["roles"]) == 3
-    place.registration(config(arc__roles=[CLUSTER_USER.name])).run()
+    place.register_with(arc__roles=[CLUSTER_USER.name])
     assert list(place.azure.state["roles"]) == [ASSIGNMENTS[0]]
-    assert place.registration(config()).unregister() == []
+    assert place.unregister() == []
     assert place.azure.state["roles"] == {}
 
 
 def test_registration_keeps_roles_of_a_cluster_in_other_spelling(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     records = ArcRecordStore(place.host, config())
     records.update(assignments=tuple(each.upper() for each in ASSIGNMENTS))
 
-    place.registration(config()).run(verify_again=True)
+    place.register_with(verify_again=True)
 
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
     assert sorted(records.read().assignments) == sorted(ASSIGNMENTS)
 
 
 def test_registration_assigns_role_of_a_changed_join_method(place: Place) -> None:
-    place.registration(config(**TOKEN)).run()
+    place.register_with(**TOKEN)
     assert list(place.azure.state["roles"]) == [ASSIGNMENTS[0]]
 
-    place.registration(config()).run()
+    place.register_with()
 
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
-
-
-def test_machine_registered_by_an_older_release_is_not_verified_again(place: Place) -> None:
-    want = desired_machine(config(), harness.engine(place.host, config()).machine)
-    earlier = {key: value for key, value in dataclasses.asdict(want).items() if key != "roles"}
-    assert want.fingerprint == hashlib.sha256(json.dumps(earlier, sort_keys=True).encode()).hexdigest()[:16]
 
 
 GROUP = "/subscriptions/sub-1/resourceGroups/nodes/providers/Microsoft.Network"
@@ -426,7 +395,7 @@ PARTS = {"properties": {"subnet": {"id": SUBNET}, "publicIPAddress": {"id": ADDR
 
 
 def test_machine_gets_the_roles_for_vpn_renewals_on_the_gateway_once(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     place.azure.resources[GATEWAY] = {"properties": {"ipConfigurations": [PARTS]}}
     place.registration(config()).grant_gateway(GATEWAY, NETWORK)
     wanted = [(scope, NETWORK_CONTRIBUTOR) for scope in (GATEWAY, SUBNET, ADDRESS)] + [(NETWORK, READER)]
@@ -436,12 +405,12 @@ def test_machine_gets_the_roles_for_vpn_renewals_on_the_gateway_once(place: Plac
     place.azure.calls.clear()
     place.registration(config()).grant_gateway(GATEWAY.upper(), NETWORK)
     assert place.azure.calls == []
-    assert place.registration(config()).unregister() == []
+    assert place.unregister() == []
     assert place.azure.state["roles"] == {}
 
 
 def test_forbidden_gateway_role_is_reported_and_tried_again(place: Place) -> None:
-    place.registration(config()).run()
+    place.register_with()
     place.azure.resources[GATEWAY] = {}
     words = '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}'
     place.azure.faults[f"PUT {GATEWAY}"] = refused_error(403, words)

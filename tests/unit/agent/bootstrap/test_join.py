@@ -19,7 +19,6 @@ from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import (
     EditFile,
-    KillGroup,
     MakeDirectory,
     MakeLink,
     Remove,
@@ -267,16 +266,6 @@ def test_failed_command_that_changed_nothing_does_not_fail_the_node() -> None:
     assert node_state.read(host, STATE).phase is Phase.NODE_FAILED
 
 
-def test_second_join_changes_nothing_and_restarts_nothing() -> None:
-    host = empty_host()
-    join(host)
-    host.done.clear()
-    join(host)
-    assert unit_actions(host) == []
-    allowed = {STATE, f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json", "/var/lib/kubelet/kubeconfig"}
-    assert {action.path for action in host.done if isinstance(action, WriteFile)} <= allowed
-
-
 @pytest.mark.parametrize(
     ("values", "restarted"),
     [
@@ -366,28 +355,6 @@ def test_join_without_readiness_check_returns_no_node() -> None:
     assert NodeJoin(engine, None).run() is None
 
 
-def test_unbootstrap_works_when_the_ledger_is_lost() -> None:
-    host = empty_host()
-    before = snapshot(host)
-    join(host)
-    for place in (f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json"):
-        host.apply(WriteFile(place, b"{"))
-    engine = engine_on(host, machine=replace(MACHINE, pod_cidr="10.244.3.0/24"))
-    assert Unbootstrap(engine, None, ProgressReporter()).run() == []
-    left = {path: entry for path, entry in snapshot(host).items() if path not in before}
-    assert left == {}
-    assert host.stat("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
-
-
-def test_unbootstrap_is_idempotent() -> None:
-    host = empty_host()
-    join(host)
-    leave(host)
-    once = snapshot(host)
-    assert leave(host) == []
-    assert snapshot(host) == once
-
-
 @pytest.mark.parametrize(
     ("only", "is_node", "proven"),
     [
@@ -410,17 +377,6 @@ def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], i
 
     assert (node is not None) is proven
     assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED if proven else before)
-
-
-def test_unbootstrap_of_unjoined_machine_keeps_foreign_containers() -> None:
-    host = empty_host()
-    for folder in ("/sys/fs/cgroup/system.slice/containerd.service", "/sys/fs/cgroup/kubepods", "/etc/containerd"):
-        host.apply(MakeDirectory(folder))
-    before = snapshot(host)
-    host.done.clear()
-    assert leave(host) == []
-    assert not [action for action in host.done if isinstance(action, KillGroup)]
-    assert snapshot(host) == before
 
 
 def test_agent_service_runs_until_unbootstrap_is_complete() -> None:

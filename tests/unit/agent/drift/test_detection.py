@@ -34,6 +34,8 @@ from tests.client_certificates import client_pem
 from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.reconcile.resources import ProgramTree
@@ -194,17 +196,20 @@ WITHOUT_CRI = WORKING.replace("-              ok", "-              error")
 OLDER_WITHOUT_CRI = "io.containerd.grpc.v1           cri        linux/amd64    error\n"
 
 
+def answering(engine: Engine, answer: Callable[[tuple[str, ...]], CommandResult | None]) -> Engine:
+    """Lets programs of the machine, whose services run for five minutes, give these answers."""
+    known, unit = engine.host.query, engine.host.unit
+    engine.host.query = lambda *argv, seconds=10.0: answer(argv) or known(*argv, seconds=seconds)  # type: ignore[method-assign]
+    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - 300)  # type: ignore[method-assign]
+    return engine
+
+
 @pytest.mark.parametrize("plugins", [WITHOUT_CRI, OLDER_WITHOUT_CRI])
 @pytest.mark.parametrize(("space", "cause"), [("4096 9 9", "is full"), ("99999999999 9 0", "has no free inodes")])
 def test_runtime_without_its_cri_is_restarted_once_there_is_space(plugins: str, space: str, cause: str) -> None:
-    engine = reconciled_host()
     answers: dict[tuple[str, ...], CommandResult] = {PLUGINS: CommandResult(0, WORKING)}
-    known = engine.host.query
-    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
-        answers[argv] if argv in answers else known(*argv, seconds=seconds)
-    )
+    engine = answering(reconciled_host(), answers.get)
     assert detect_drift(engine) == ()
-
     answers |= {PLUGINS: CommandResult(0, plugins), SPACE: CommandResult(0, HEADER + space)}
     (found,) = detect_drift(engine)
     assert (found.component, found.subject, found.foreign) == ("containerd", "containerd.service", True)
@@ -213,7 +218,6 @@ def test_runtime_without_its_cri_is_restarted_once_there_is_space(plugins: str, 
     assert drift_lines([engine.plan(containerd.COMPONENT)]) == [f"containerd: {found.description}"]
     repair_drift(engine, compared_components)
     assert engine.applied_actions == [], "a restart does not help as long as the disk is full"
-
     answers[SPACE] = CommandResult(0, f"{HEADER}99999999999 0 0")  # some file systems do not count inodes
     assert not detect_drift(engine)[0].foreign
     assert detect_drift(engine)[0].fault
@@ -231,11 +235,8 @@ def test_runtime_without_its_cri_is_restarted_once_there_is_space(plugins: str, 
 
 @pytest.mark.parametrize(("seconds_ago", "count"), [(300.0, 1), (3.0, 0)])
 def test_runtime_that_does_not_respond_is_drift_unless_it_just_started(seconds_ago: float, count: int) -> None:
-    engine = reconciled_host()
-    known, unit = engine.host.query, engine.host.unit
-    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
-        CommandResult(TIMED_OUT) if argv == PLUGINS else known(*argv, seconds=seconds)
-    )
+    engine = answering(reconciled_host(), lambda argv: CommandResult(TIMED_OUT) if argv == PLUGINS else None)
+    unit = engine.host.unit
     engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - seconds_ago)  # type: ignore[method-assign]
     found = [one.description for one in detect_drift(engine) if one.subject == "containerd.service"]
     assert found == ["containerd.service does not respond"] * count
@@ -245,32 +246,31 @@ VERSION = ("/usr/local/bin/ctr", "--version")
 
 
 def test_runtime_of_an_overloaded_machine_is_not_restarted() -> None:
-    engine = reconciled_host()
-    known, unit = engine.host.query, engine.host.unit
-    slow = {PLUGINS, VERSION}
-    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
-        CommandResult(TIMED_OUT) if argv in slow else known(*argv, seconds=seconds)
-    )
-    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - 300)  # type: ignore[method-assign]
+    slow = dict.fromkeys((PLUGINS, VERSION), CommandResult(TIMED_OUT))
+    engine = answering(reconciled_host(), slow.get)
     (found,) = detect_drift(engine)
     assert (found.subject, found.foreign, found.blocked) == ("containerd.service", True, True)
     assert "containerd.service does not respond, because this machine is overloaded" in found.description
     repair_drift(engine, compared_components)
     assert engine.applied_actions == [], "the runtime may work"
-
-    slow.remove(VERSION)
+    del slow[VERSION]
     assert detect_drift(engine)[0].fault, "only the runtime is slow"
 
 
 def test_runtime_that_responds_to_the_second_request_is_no_drift() -> None:
-    engine = reconciled_host()
-    known, unit = engine.host.query, engine.host.unit
     answers = [CommandResult(TIMED_OUT), CommandResult(0, WORKING)]
-    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
-        answers.pop(0) if argv == PLUGINS else known(*argv, seconds=seconds)
-    )
-    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - 300)  # type: ignore[method-assign]
+    engine = answering(reconciled_host(), lambda argv: answers.pop(0) if argv == PLUGINS else None)
     assert detect_drift(engine) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "content"), [(KUBECONFIG, b"token: stolen\n"), (KUBECONFIG, b"\xff\xfe"), (TOML, b"\xff\xfe")]
+)
+def test_drift_of_a_secret_or_binary_file_has_no_diff(path: str, content: bytes) -> None:
+    engine = reconciled_host()
+    engine.host.apply(WriteFile(path, content, 0o600 if path == KUBECONFIG else 0o644))
+    (drift,) = detect_drift(engine)
+    assert (drift.subject, drift.diff) == (path, "")
 
 
 def test_certificate_and_key_that_do_not_match_are_both_set_aside() -> None:
@@ -323,21 +323,6 @@ def test_diff_of_a_large_file_is_truncated() -> None:
     engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
     (drift,) = detect_drift(engine)
     assert max(map(len, drift.diff.splitlines())) == MAX_DIFF_WIDTH
-
-
-@pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
-def test_drift_of_a_secret_file_has_no_diff(content: bytes) -> None:
-    engine = reconciled_host()
-    engine.host.apply(WriteFile(KUBECONFIG, content, 0o600))
-    (drift,) = detect_drift(engine)
-    assert (drift.subject, drift.diff) == (KUBECONFIG, "")
-
-
-def test_drift_of_a_binary_file_has_no_diff() -> None:
-    engine = reconciled_host()
-    engine.host.apply(WriteFile(TOML, b"\xff\xfe"))
-    (drift,) = detect_drift(engine)
-    assert drift.diff == ""
 
 
 @pytest.mark.parametrize("place", ["/etc/systemd/system", "/run/systemd/system", "/etc/systemd/system.control"])

@@ -25,6 +25,13 @@ def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
     return JobRunner(host, PROGRAM, heard.put, sleep=lambda _: None, now=lambda: 1.7e9), heard
 
 
+def updated_on(host: FakeHost) -> JobResult:
+    """Runs an update; returns its result."""
+    works, heard = works_on(host)
+    assert works.start(JobKind.UPDATE)
+    return heard.get(timeout=10)
+
+
 def test_job_runs_in_a_transient_unit() -> None:
     words = job_command(PROGRAM, JobKind.REPAIR, ("--ignore=/etc/a",))
     assert words[0] == "systemd-run"
@@ -41,9 +48,7 @@ def test_killed_unbootstrap_is_started_again_by_systemd() -> None:
 def test_job_runner_returns_the_result_the_job_wrote() -> None:
     host = FakeHost()
     host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "boom", version="2")]
-    works, heard = works_on(host)
-    assert works.start(JobKind.UPDATE)
-    assert heard.get(timeout=10).reason == "service-failed"
+    assert updated_on(host).reason == "service-failed"
 
 
 def test_second_job_is_refused_until_the_first_result_is_cleared() -> None:
@@ -61,9 +66,7 @@ def test_old_job_result_is_not_taken_for_a_new_one() -> None:
     host = FakeHost()
     write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1"))
     host.outcomes = [None]
-    works, heard = works_on(host)
-    works.start(JobKind.UPDATE)
-    outcome = heard.get(timeout=10)
+    outcome = updated_on(host)
     assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "JobExited", True)
 
 
@@ -78,9 +81,7 @@ class FailingSystemdHost(FakeHost):
 
 
 def test_job_failure_contains_the_systemd_error() -> None:
-    works, heard = works_on(FailingSystemdHost())
-    works.start(JobKind.UPDATE)
-    message = heard.get(timeout=10).message
+    message = updated_on(FailingSystemdHost()).message
     assert "already loaded" in message
     assert "last week" not in message
 
@@ -93,9 +94,7 @@ class OutOfMemoryHost(FakeHost):
 
 
 def test_out_of_memory_gives_a_retryable_failed_result() -> None:
-    works, heard = works_on(OutOfMemoryHost())
-    works.start(JobKind.UPDATE)
-    outcome = heard.get(timeout=10)
+    outcome = updated_on(OutOfMemoryHost())
     assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
     assert "Cannot allocate memory" in outcome.message
 
@@ -142,9 +141,7 @@ def test_killed_job_names_its_signal_and_is_retried(output: str, signal: str) ->
     host.query = lambda *argv, seconds=10.0: CommandResult(  # type: ignore[method-assign]  # noqa: ARG005
         255, "the last progress\n" if argv[0] == "journalctl" else "", f"Running as unit: x\n{output}"
     )
-    works, heard = works_on(host)
-    works.start(JobKind.UPDATE)
-    outcome = heard.get(timeout=10)
+    outcome = updated_on(host)
     assert (outcome.reason, outcome.retryable) == ("JobKilled", True)
     assert outcome.message == f"The update job was killed by {signal}."
 
@@ -153,9 +150,7 @@ def test_notices_of_systemd_run_are_no_cause_of_a_failure() -> None:
     host = FakeHost()
     said = "Running as unit: x\nFailed to do it.\nFinished with result: exit-code\nCPU time consumed: 3ms\n"
     host.query = lambda *argv, seconds=10.0: CommandResult(1, "", said)  # type: ignore[method-assign]  # noqa: ARG005
-    works, heard = works_on(host)
-    works.start(JobKind.UPDATE)
-    assert heard.get(timeout=10).message == "The update job exited without a result: Failed to do it."
+    assert updated_on(host).message == "The update job exited without a result: Failed to do it."
 
 
 def test_result_of_an_earlier_job_is_not_taken_for_that_of_an_adopted_one() -> None:

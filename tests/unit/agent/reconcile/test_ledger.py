@@ -240,10 +240,3 @@ def test_directory_in_place_of_the_ledger_is_set_aside() -> None:
     noted(Ledger(host, PLACES), LoadModule("overlay"))
     assert host.read(PLACES[0]) == host.read(PLACES[1])
     assert host.stat(f"{PLACES[0]}.damaged")
-
-
-def test_ledger_of_an_earlier_version_has_the_lowest_revision() -> None:
-    host = host_with()
-    host.apply(WriteFile(PLACES[0], b'{"format": 1, "components": {"c": {"modules": {"old": {}}}}}'))
-    host.apply(WriteFile(PLACES[1], b'{"format": 1, "revision": 3, "components": {"c": {"modules": {"new": {}}}}}'))
-    assert set(Ledger(host, PLACES).owned("c").modules) == {"new"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,14 +17,22 @@ if TYPE_CHECKING:
 
 
 def test_lock_is_held_once(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with exclusive(path):
-        assert is_held(path)
-        with pytest.raises(BusyError) as caught, exclusive(path):
+    path = tmp_path / "lock"
+    with exclusive(str(path)):
+        assert is_held(str(path))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(BusyError, match=f"PID {os.getpid()}") as caught, exclusive(str(path)):
             pass
-    assert caught.value.name == "agent-locked"
-    assert str(os.getpid()) in caught.value.message
-    assert not is_held(path)
+    assert (caught.value.name, caught.value.retryable, caught.value.exit_code) == ("agent-locked", True, 7)
+    assert not is_held(str(path))
+    assert not path.exists()
+
+
+def test_lock_is_released_when_the_command_fails(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), exclusive(str(path)):
+        _ = 1 // 0
+    assert not path.exists()
 
 
 def test_second_process_is_told_that_the_first_waits_for_an_approval(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from aks_flex_node.agent import event_log
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.ledger_rebuild import find_owned
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -28,7 +27,6 @@ from aks_flex_node.agent.reconcile.resources import (
     Spec,
     Symlink,
 )
-from aks_flex_node.errors import BusyError
 from aks_flex_node.host.actions import MakeLink, WriteFile
 from tests.hosts.recorded import RecordedHost
 
@@ -156,23 +154,6 @@ def test_missing_journal_does_not_fail_events(tmp_path: Path) -> None:
     log = EventLog(JournalSink(str(tmp_path / "none")), lambda _level, _document, message: seen.append(message))
     log.emit("event", "it happened")
     assert seen == ["it happened"]
-
-
-def test_second_lock_holder_is_refused_with_the_process_id(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with exclusive(path), pytest.raises(BusyError, match=f"PID {os.getpid()}") as caught, exclusive(path):
-        pass
-    assert (caught.value.name, caught.value.retryable, caught.value.exit_code) == ("agent-locked", True, 7)
-    assert not (tmp_path / "lock").exists()
-    with exclusive(path):
-        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
-
-
-def test_lock_is_released_when_the_command_fails(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with pytest.raises(ZeroDivisionError), exclusive(str(path)):
-        _ = 1 // 0
-    assert not path.exists()
 
 
 INSTALL = "/opt/flex"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
 from aks_flex_node.agent.reconcile.node_state import NodeState, read
-from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.connection import VpnConnection
 from aks_flex_node.agent.vpn.local_state import VpnRecord
 from aks_flex_node.agent.vpn.local_state import read_record as record_of
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, engine_on
-from tests.unit.agent.config.builders import CLUSTER_ID, PEM
-from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, vpn_environment
+from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK, Clock, FakeAzure, quick_pair, vpn_environment
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
 
 SETTINGS: dict[str, object] = {
     "azure.vpn.enabled": True,
@@ -57,6 +63,40 @@ class Site:
     def run(self, **words: bool) -> None:
         self.connection(**words).run()
 
+    def refuses(self, name: str, words: str = "", **options: bool) -> None:
+        """Runs, and expects this error."""
+        with pytest.raises(FlexError, match=words or None) as caught:
+            self.run(**options)
+        assert caught.value.name == name
+
+    @property
+    def clients(self) -> dict[str, Any]:
+        """The settings of the gateway for its clients."""
+        clients: dict[str, Any] = self.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
+        return clients
+
+    def has_private_zone(self, address: str) -> None:
+        """Lets the network have no DNS server, but a private zone with the API server."""
+        self.azure.documents[NETWORK]["properties"].pop("dhcpOptions")
+        self.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
+        zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
+        self.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": address}]}}
+
+    def uses_gateway(self, gateway: str, **settings: object) -> None:
+        """Configures another gateway."""
+        name = gateway.rpartition("/")[2]
+        self.config = config_of({**SETTINGS, "azure.vpn.gatewayName": name, **settings})
+        self.azure.profiles = f"{gateway}/generatevpnprofile"
+
+    def has_network(self, address: str) -> None:
+        """Lets the machine have this address in a local network of 256 addresses."""
+        local = {"family": "inet", "local": address, "prefixlen": 24}
+        answer = json.dumps([{"ifname": "eth0", "addr_info": [local]}])
+        self.host = RecordedHost(FILES, {("ip", "-j", "addr"): CommandResult(0, answer)})
+
+    def text(self, path: str) -> str:
+        return (self.host.read(path) or b"").decode()
+
     @property
     def record(self) -> VpnRecord:
         return record_of(self.host, self.config)
@@ -86,12 +126,10 @@ def theirs(**changes: Any) -> dict[str, Any]:
 
 
 def numbered(site: Site) -> None:
-    """Returns a function that creates a different certificate on each call."""
-    made: list[int] = []
+    """Lets each certificate of the machine be another one."""
+    numbers = itertools.count(1)
 
     def pair(node: str) -> ClientCertificate:
-        made.append(1)
-        pem = (PEM * 2).encode()
-        return replace(quick_pair(node), name=f"aks-flex-node-{node}-{len(made)}", root=root_data(pem))
+        return replace(quick_pair(node), name=f"aks-flex-node-{node}-{next(numbers)}")
 
     site.changes["make_certificate"] = pair

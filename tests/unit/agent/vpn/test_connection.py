@@ -12,17 +12,10 @@ from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
 from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
-from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, empty_host
-from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.vpn.fakes import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal
 from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site, numbered, theirs
-
-
-@pytest.fixture
-def site() -> Site:
-    return Site()
 
 
 def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> None:
@@ -33,10 +26,11 @@ def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> 
         "PUT /publicIPAddresses/aks-flex-node-address",
         "PUT /virtualNetworkGateways/aks-flex-node",
     ]
-    gateway = site.azure.documents[GATEWAY]["properties"]
-    clients = gateway["vpnClientConfiguration"]
-    assert clients["vpnClientAddressPool"] == {"addressPrefixes": ["192.168.100.0/24"]}
-    assert (clients["vpnClientProtocols"], clients["vpnAuthenticationTypes"]) == (["OpenVPN"], ["Certificate"])
+    assert site.clients["vpnClientAddressPool"] == {"addressPrefixes": ["192.168.100.0/24"]}
+    assert (site.clients["vpnClientProtocols"], site.clients["vpnAuthenticationTypes"]) == (
+        ["OpenVPN"],
+        ["Certificate"],
+    )
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
     assert site.azure.documents[NETWORK]["properties"]["subnets"][1]["properties"]["addressPrefix"] == "10.1.0.224/27"
     assert site.record.made == (SUBNET, ADDRESS, GATEWAY)
@@ -56,8 +50,7 @@ def test_vpn_files_with_secrets_are_mode_0600(site: Site) -> None:
 
 def test_hosts_file_maps_the_api_server_to_its_private_address(site: Site) -> None:
     site.run()
-    hosts = site.host.read(HOSTS) or b""
-    assert hosts.startswith(f"10.1.0.10 {API_NAME} # aks-flex-node-vpn\n".encode())
+    assert site.text(HOSTS).startswith(f"10.1.0.10 {API_NAME} # aks-flex-node-vpn\n")
 
 
 def test_public_api_server_address_is_not_added_to_the_hosts_file(site: Site) -> None:
@@ -67,19 +60,16 @@ def test_public_api_server_address_is_not_added_to_the_hosts_file(site: Site) ->
 
 
 def test_api_server_address_comes_from_private_zone_without_dns_server(site: Site) -> None:
-    site.azure.documents[NETWORK]["properties"]["dhcpOptions"] = {}
-    site.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
-    zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
-    site.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": "10.1.0.77"}]}}
+    site.has_private_zone("10.1.0.77")
     site.run()
-    assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
+    assert site.text(HOSTS).startswith("10.1.0.77 ")
 
 
 def test_systemd_resolved_is_configured_by_the_up_script(site: Site) -> None:
     site.host = RecordedHost({**FILES, "/run/systemd/resolve/stub-resolv.conf": ""})
     site.run()
-    assert b'resolvectl dns "$dev" 10.1.0.4' in (site.host.read(f"{DATA}/vpn/up") or b"")
-    assert f"up {DATA}/vpn/up".encode() in (site.host.read(f"{DATA}/vpn/client.conf") or b"")
+    assert 'resolvectl dns "$dev" 10.1.0.4' in site.text(f"{DATA}/vpn/up")
+    assert f"up {DATA}/vpn/up" in site.text(f"{DATA}/vpn/client.conf")
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
 
 
@@ -93,9 +83,7 @@ def test_second_vpn_connection_run_makes_no_azure_calls(site: Site) -> None:
 
 def test_gateway_is_not_created_when_auto_provision_is_off() -> None:
     site = Site(azure__vpn__autoProvision=False)
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-not-found"
+    site.refuses("vpn-gateway-not-found")
     assert not any(call.startswith("PUT") for call in site.azure.calls)
     assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED, "vpn-gateway-not-found")
     site.run(make=True)
@@ -104,9 +92,7 @@ def test_gateway_is_not_created_when_auto_provision_is_off() -> None:
 
 def test_overlapping_client_pool_is_refused_before_any_azure_change() -> None:
     site = Site(azure__vpn__p2sGatewayCIDR="10.244.1.0/24")
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-pool-overlaps"
+    site.refuses("vpn-pool-overlaps")
     assert not any(call.startswith("PUT") for call in site.azure.calls)
 
 
@@ -130,18 +116,16 @@ def test_suitable_gateway_gets_our_certificate_and_keeps_other_settings() -> Non
         ({"vpnAuthenticationTypes": ["AAD"]}, "authentication are AAD instead of Certificate"),
     ],
 )
-def test_gateway_with_other_settings_is_changed_only_with_adopt(there: dict[str, Any], words: str) -> None:
-    site = Site()
+def test_gateway_with_other_settings_is_changed_only_with_adopt(
+    site: Site, there: dict[str, Any], words: str
+) -> None:
     site.azure.documents[GATEWAY] = theirs(**there)
-    with pytest.raises(FlexError, match=words) as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-settings-mismatch"
+    site.refuses("vpn-gateway-settings-mismatch", words)
     assert site.azure.documents[GATEWAY] == theirs(**there)
     site.run(adopt=True)
-    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
-    assert clients["vpnClientAddressPool"]["addressPrefixes"] == ["192.168.100.0/24"]
-    assert "OpenVPN" in clients["vpnClientProtocols"]
-    assert "Certificate" in clients["vpnAuthenticationTypes"]
+    assert site.clients["vpnClientAddressPool"]["addressPrefixes"] == ["192.168.100.0/24"]
+    assert "OpenVPN" in site.clients["vpnClientProtocols"]
+    assert "Certificate" in site.clients["vpnAuthenticationTypes"]
     assert "theirs" in site.azure.roots()
 
 
@@ -152,23 +136,17 @@ def test_gateway_of_another_size_is_refused_when_a_size_is_configured() -> None:
         site.run()
 
 
-def test_gateway_with_another_name_is_reported() -> None:
-    site = Site()
+def test_gateway_with_another_name_is_reported(site: Site) -> None:
     subnets = site.azure.documents[NETWORK]["properties"]["subnets"]
     used = {"ipConfigurations": [{"id": f"{GATEWAY}-2/ipConfigurations/default"}], "addressPrefix": "10.1.0.224/27"}
     subnets.append({"id": SUBNET, "name": "GatewaySubnet", "properties": used})
-    with pytest.raises(FlexError, match="gatewayName` to aks-flex-node-2") as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-name-mismatch"
+    site.refuses("vpn-gateway-name-mismatch", "gatewayName` to aks-flex-node-2")
 
 
-def test_gateway_with_all_root_certificates_used_is_reported() -> None:
-    site = Site()
+def test_gateway_with_all_root_certificates_used_is_reported(site: Site) -> None:
     roots = [{"name": f"n{each}", "properties": {"publicCertData": "YWJj"}} for each in range(20)]
     site.azure.documents[GATEWAY] = theirs(vpnClientRootCertificates=roots)
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-full"
+    site.refuses("vpn-gateway-full")
 
 
 def test_concurrent_gateway_updates_keep_certificates_of_both_machines(site: Site) -> None:
@@ -186,9 +164,7 @@ def test_concurrent_gateway_updates_keep_certificates_of_both_machines(site: Sit
 
 def test_failed_azure_operation_is_reported_and_fixed_by_the_next_run(site: Site) -> None:
     site.azure.fail = "NoRoom"
-    with pytest.raises(FlexError, match="NoRoom") as caught:
-        site.run()
-    assert caught.value.name == "azure-operation-failed"
+    site.refuses("azure-operation-failed", "NoRoom")
     assert site.record.operation is None
     site.run()
     assert site.azure.documents[GATEWAY]["properties"]["provisioningState"] == "Succeeded"
@@ -198,30 +174,7 @@ def test_failed_azure_operation_is_reported_and_fixed_by_the_next_run(site: Site
 def test_failed_foreign_gateway_is_refused(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Failed"
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-failed"
-
-
-def test_interrupted_vpn_connection_resumes_the_azure_operation(site: Site) -> None:
-    class Cut(BaseException):
-        pass
-
-    site.azure.looks = 3
-
-    def cut(seconds: float) -> None:
-        raise Cut
-
-    site.changes["sleep"] = cut
-    with pytest.raises(Cut):
-        site.run()
-    operation = site.record.operation
-    assert operation
-    assert operation.resource == GATEWAY
-    del site.changes["sleep"]
-    site.run()
-    assert site.azure.count("PUT /virtualNetworkGateways/aks-flex-node") == 1
-    assert site.state.phase == Phase.VPN_CONNECTED
+    site.refuses("vpn-gateway-failed")
 
 
 def test_gateway_that_is_being_updated_is_waited_for(site: Site) -> None:
@@ -285,24 +238,18 @@ def test_vpn_renewal_keeps_the_node_joined_phase(site: Site) -> None:
 
 def test_unresponsive_api_server_behind_the_vpn_is_reported(site: Site) -> None:
     site.changes["accepts_connections"] = lambda _, __: False
-    with pytest.raises(FlexError, match=API_NAME) as caught:
-        site.run()
-    assert caught.value.name == "vpn-api-server-unreachable"
+    site.refuses("vpn-api-server-unreachable", API_NAME)
 
 
 def test_hostile_vpn_profile_is_not_written(site: Site) -> None:
     site.changes["download"] = lambda _, __: archive(PROFILE + "up /bin/evil\n")
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-profile-unsupported"
+    site.refuses("vpn-profile-unsupported")
     assert site.host.stat(f"{DATA}/vpn/client.conf") is None
 
 
 def test_vpn_connection_without_openvpn_makes_no_azure_calls(site: Site) -> None:
     site.host = empty_host()
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "openvpn-not-found"
+    site.refuses("openvpn-not-found")
     assert site.azure.calls == []
 
 
@@ -325,13 +272,12 @@ def test_disconnect_returns_az_commands_when_azure_refuses(site: Site) -> None:
 def test_gateway_is_removed_only_when_created_here_and_unused(site: Site) -> None:
     site.run()
     connection = site.connection()
-    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
-    ours = list(clients["vpnClientRootCertificates"])
-    clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
+    ours = list(site.clients["vpnClientRootCertificates"])
+    site.clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
     with pytest.raises(FlexError) as caught:
         disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
     assert caught.value.name == "vpn-gateway-in-use"
-    clients["vpnClientRootCertificates"] = ours
+    site.clients["vpnClientRootCertificates"] = ours
     disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
     assert GATEWAY not in site.azure.documents
     assert ADDRESS not in site.azure.documents
@@ -352,8 +298,7 @@ def test_switching_gateway_removes_the_certificate_from_the_old_one(site: Site) 
     site.run()
     other = f"{GATEWAY}-2"
     site.azure.documents[other] = {**theirs(), "id": other}
-    site.azure.profiles = f"{other}/generatevpnprofile"
-    site.config = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node-2"})
+    site.uses_gateway(other)
     site.run()
     assert site.azure.roots() == ["theirs"]
     assert (site.record.gateway, site.record.roots) == (other, ("aks-flex-node-edge-1-1",))
@@ -361,16 +306,11 @@ def test_switching_gateway_removes_the_certificate_from_the_old_one(site: Site) 
 
 def test_vpn_notes_and_record_contain_no_secrets(site: Site) -> None:
     site.run()
-    told = " ".join(site.notes) + json.dumps(str(site.record)) + (site.host.read(f"{DATA}/vpn.json") or b"").decode()
+    told = " ".join(site.notes) + json.dumps(str(site.record)) + site.text(f"{DATA}/vpn.json")
     assert "sig=" not in told
     assert "PRIVATE KEY" not in told
 
 
 def test_vpn_network_overlapping_a_machine_network_is_refused(site: Site) -> None:
-    addresses = json.dumps(
-        [{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "10.1.0.9", "prefixlen": 24}]}]
-    )
-    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): CommandResult(0, addresses)})
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-network-overlaps"
+    site.has_network("10.1.0.9")
+    site.refuses("vpn-network-overlaps")

@@ -29,11 +29,6 @@ STUB = "/run/systemd/resolve/stub-resolv.conf"
 SHOW = ("ip", "link", "show", "dev", LINK)
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def test_expired_unused_vpn_certificate_is_discarded(site: Site) -> None:
     old = make_client_certificate("edge-1", days=0)
     site.host.apply(MakeDirectory(DATA, 0o700))
@@ -53,7 +48,7 @@ def test_vpn_certificate_from_the_future_is_due_for_renewal(site: Site) -> None:
 
 def test_vpn_record_of_another_release_is_read_without_unknown_fields(site: Site) -> None:
     site.run()
-    told = json.loads(site.host.read(f"{DATA}/vpn.json") or b"")
+    told = json.loads(site.text(f"{DATA}/vpn.json"))
     told["operation"] = {"what": "x", "resource": GATEWAY, "api_version": "1", "colour": "blue"}
     told["shape"] = "round"
     site.host.apply(WriteFile(f"{DATA}/vpn.json", json.dumps(told).encode(), 0o600))
@@ -62,44 +57,32 @@ def test_vpn_record_of_another_release_is_read_without_unknown_fields(site: Site
     assert site.record.made
 
 
-def with_peer(site: Site, prefix: str) -> None:
-    told = {"peeringState": "Connected", "remoteAddressSpace": {"addressPrefixes": [prefix, "10.9.0.0/16"]}}
+def test_peered_network_overlapping_a_local_network_gets_no_route(site: Site) -> None:
+    site.has_network("172.16.5.9")
+    told = {"peeringState": "Connected", "remoteAddressSpace": {"addressPrefixes": ["172.16.0.0/12", "10.9.0.0/16"]}}
     site.azure.documents[NETWORK]["properties"]["virtualNetworkPeerings"] = [{"properties": told}]
-
-
-def test_peered_network_overlapping_a_local_network_gets_no_route() -> None:
-    site = Site()
-    address = {"family": "inet", "local": "172.16.5.9", "prefixlen": 24}
-    here = json.dumps([{"ifname": "eth0", "addr_info": [address]}])
-    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): CommandResult(0, here)})
-    with_peer(site, "172.16.0.0/12")
     site.run()
-    client = (site.host.read(f"{DATA}/vpn/client.conf") or b"").decode()
+    client = site.text(f"{DATA}/vpn/client.conf")
     assert "route 10.9.0.0 255.255.0.0" in client
     assert "route 172.16" not in client
     assert any("172.16.0.0/12" in note for note in site.notes)
 
 
-def test_api_server_name_is_set_only_in_the_resolver_in_use() -> None:
-    site = Site()
+def test_api_server_name_is_set_only_in_the_resolver_in_use(site: Site) -> None:
     site.run()
-    assert API_NAME.encode() in (site.host.read(HOSTS) or b"")
+    assert API_NAME in site.text(HOSTS)
     site.host.apply(MakeDirectory("/run/systemd", 0o755))
     site.host.apply(MakeDirectory("/run/systemd/resolve", 0o755))
     site.host.apply(WriteFile(STUB, b""))
     site.run(renew=True)
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n", "an old line would be believed for ever"
-    del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]
-    site.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
-    zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
-    site.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": "10.1.0.77"}]}}
+    site.has_private_zone("10.1.0.77")
     site.run(renew=True)
     assert site.host.stat(f"{DATA}/vpn/up") is None
-    assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
+    assert site.text(HOSTS).startswith("10.1.0.77 ")
 
 
-def test_up_script_of_the_old_tunnel_is_kept_when_the_new_one_fails() -> None:
-    site = Site()
+def test_up_script_of_the_old_tunnel_is_kept_when_the_new_one_fails(site: Site) -> None:
     site.host = RecordedHost({**FILES, STUB: ""})
     site.run()
     del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]

@@ -8,9 +8,8 @@ import pytest
 
 from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
-from tests.unit.agent.builders import config_of
 from tests.unit.agent.vpn.fakes import ADDRESS, GATEWAY, NETWORK, refusal
-from tests.unit.agent.vpn.harness import SETTINGS, Site, theirs
+from tests.unit.agent.vpn.harness import Site, theirs
 
 if TYPE_CHECKING:
     from aks_flex_node.azure.arm import AzureCallError
@@ -24,10 +23,7 @@ def site_with_changed_gateway() -> Site:
     site = Site()
     site.azure.documents[GATEWAY] = theirs()
     site.run()
-    site.config = config_of(
-        {**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node-2", "azure.vpn.autoProvision": False}
-    )
-    site.azure.profiles = f"{OTHER}/generatevpnprofile"
+    site.uses_gateway(OTHER, **{"azure.vpn.autoProvision": False})
     return site
 
 
@@ -42,9 +38,7 @@ def remove(site: Site) -> None:
 
 def test_missing_new_gateway_keeps_the_certificate_on_the_old_one() -> None:
     site = site_with_changed_gateway()
-    with pytest.raises(FlexError) as caught:
-        site.run()
-    assert caught.value.name == "vpn-gateway-not-found"
+    site.refuses("vpn-gateway-not-found")
     assert site.azure.roots() == ["theirs", ROOT], "the tunnel that is up goes on"
 
 
@@ -61,8 +55,7 @@ def test_returning_to_the_old_gateway_reuses_its_certificate() -> None:
     site = site_with_changed_gateway()
     with pytest.raises(FlexError):
         site.run()
-    site.config = config_of(SETTINGS)
-    site.azure.profiles = f"{GATEWAY}/generatevpnprofile"
+    site.uses_gateway(GATEWAY)
     site.run()
     assert site.azure.roots() == ["theirs", ROOT]
     assert (site.record.gateway, site.record.roots, site.record.former) == (GATEWAY, (ROOT,), ())
@@ -81,13 +74,10 @@ def test_busy_old_gateway_is_cleaned_up_later_by_disconnect() -> None:
     assert site.azure.roots() == ["theirs"]
 
 
-def test_gateway_created_here_is_kept_while_other_machines_use_it() -> None:
-    site = Site()
+def test_gateway_created_here_is_kept_while_other_machines_use_it(site: Site) -> None:
     site.run()
-    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
-    clients["vpnClientRootCertificates"].append({"name": "another machine"})
-    site.config = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node-2"})
-    site.azure.profiles = f"{OTHER}/generatevpnprofile"
+    site.clients["vpnClientRootCertificates"].append({"name": "another machine"})
+    site.uses_gateway(OTHER)
     site.run()
     with pytest.raises(FlexError, match="another machine") as caught:
         remove(site)
@@ -95,31 +85,14 @@ def test_gateway_created_here_is_kept_while_other_machines_use_it() -> None:
     assert {GATEWAY, OTHER} <= set(site.azure.documents)
 
 
-def test_machine_on_another_gateway_can_remove_the_gateway_it_created() -> None:
-    site = Site()
+def test_machine_on_another_gateway_can_remove_the_gateway_it_created(site: Site) -> None:
     site.run()
     other(site)
-    site.config = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node-2"})
-    site.azure.profiles = f"{OTHER}/generatevpnprofile"
+    site.uses_gateway(OTHER)
     site.run()
     remove(site)
     assert not {GATEWAY, ADDRESS} & set(site.azure.documents)
     assert site.record.roots == (ROOT,)
-
-
-def test_disconnect_reports_leftover_parts_of_an_uncreated_gateway() -> None:
-    site = Site()
-    leave_public_ip(site)
-    site.connection().remove_from_azure()
-    assert any(ADDRESS in note for note in site.notes)
-
-
-def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway() -> None:
-    site = Site()
-    leave_public_ip(site)
-    remove(site)
-    assert ADDRESS not in site.azure.documents
-    assert site.record.made == ()
 
 
 def leave_public_ip(site: Site) -> None:
@@ -128,8 +101,20 @@ def leave_public_ip(site: Site) -> None:
     site.connection().records.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 
 
-def test_failed_foreign_public_ip_is_neither_recreated_nor_owned() -> None:
-    site = Site()
+def test_disconnect_reports_leftover_parts_of_an_uncreated_gateway(site: Site) -> None:
+    leave_public_ip(site)
+    site.connection().remove_from_azure()
+    assert any(ADDRESS in note for note in site.notes)
+
+
+def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway(site: Site) -> None:
+    leave_public_ip(site)
+    remove(site)
+    assert ADDRESS not in site.azure.documents
+    assert site.record.made == ()
+
+
+def test_failed_foreign_public_ip_is_neither_recreated_nor_owned(site: Site) -> None:
     broken = {"id": ADDRESS, "tags": {"owner": "them"}, "properties": {"provisioningState": "Failed"}}
     site.azure.documents[ADDRESS] = broken
     site.run()
@@ -138,8 +123,7 @@ def test_failed_foreign_public_ip_is_neither_recreated_nor_owned() -> None:
 
 
 @pytest.mark.parametrize("answer", [refusal(409, "Conflict"), refusal(429, "AnotherOperationInProgress")])
-def test_gateway_created_concurrently_by_another_machine_is_used(answer: AzureCallError) -> None:
-    site = Site()
+def test_gateway_created_concurrently_by_another_machine_is_used(site: Site, answer: AzureCallError) -> None:
 
     def another_machine() -> None:
         site.azure.documents[GATEWAY] = theirs()
@@ -150,17 +134,14 @@ def test_gateway_created_concurrently_by_another_machine_is_used(answer: AzureCa
     assert site.azure.roots() == ["theirs", ROOT]
 
 
-def test_adopting_a_gateway_keeps_address_pools_of_other_clients() -> None:
-    site = Site()
+def test_adopting_a_gateway_keeps_address_pools_of_other_clients(site: Site) -> None:
     pools = {"addressPrefixes": ["172.16.0.0/24", "192.168.100.0/24"]}
     site.azure.documents[GATEWAY] = theirs(vpnClientAddressPool=pools, vpnClientProtocols=["IkeV2"])
     site.run(adopt=True)
-    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
-    assert clients["vpnClientAddressPool"] == pools
+    assert site.clients["vpnClientAddressPool"] == pools
 
 
-def test_resource_id_in_another_case_is_the_same_gateway() -> None:
-    site = Site()
+def test_resource_id_in_another_case_is_the_same_gateway(site: Site) -> None:
     site.run()
     network = site.azure.documents[NETWORK]
     site.azure.documents[NETWORK] = {**network, "id": NETWORK.replace("resourceGroups", "RESOURCEGROUPS")}

@@ -11,6 +11,7 @@ from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import parse_bundle
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
@@ -94,6 +95,22 @@ class Scene:
     def run(self, *, node_released: bool = False) -> JobResult:
         self.host.done.clear()
         return UpdateJob(self.bench(), node_released).run()
+
+    def succeeds(self, *, node_released: bool = False) -> JobResult:
+        outcome = self.run(node_released=node_released)
+        assert outcome.result is JobStatus.DONE, outcome
+        return outcome
+
+    def fails(self, reason: str) -> JobResult:
+        """Runs the job, which fails with this reason and is to be retried."""
+        outcome = self.run()
+        assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, reason, True)
+        return outcome
+
+    def rolls_back(self, reason: str) -> JobResult:
+        outcome = self.run()
+        assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, reason)
+        return outcome
 
     @property
     def restarted(self) -> list[str]:

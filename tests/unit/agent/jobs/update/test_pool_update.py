@@ -82,7 +82,7 @@ def test_disturbing_change_is_staged_and_waits_for_the_node(change: dict[str, ob
 def test_labels_and_taints_are_applied_in_place() -> None:
     taints = [{"key": "edge", "value": "1", "effect": "NoSchedule"}]
     scene = pool_node().wants({**POOL, "node.labels": {"site": "b"}, "node.taints": taints})
-    assert scene.run().result == JobStatus.DONE
+    scene.succeeds()
     assert (scene.restarted, scene.current, scene.waits) == ([], "2", False)
     assert "edge=1:NoSchedule" in (scene.host.read("/etc/default/kubelet-node") or b"").decode()
 
@@ -90,7 +90,7 @@ def test_labels_and_taints_are_applied_in_place() -> None:
 def test_immediate_trigger_upgrades_with_a_drain_of_the_agent() -> None:
     scene = pool_node(**{"aks.upgradeTrigger": "immediate"}).wants({**UPGRADE, "aks.upgradeTrigger": "immediate"})
     scene.cluster.pods = [pod()]
-    assert scene.run().result == JobStatus.DONE
+    scene.succeeds()
     assert (linked_version(scene.host), scene.cluster.pods) == ("1.34.4", [])
 
 
@@ -121,7 +121,7 @@ def test_node_deleted_during_the_staging_allows_its_own_version(released: str, r
 def test_upgrade_drains_a_node_that_came_back_meanwhile() -> None:
     scene = pool_node().wants(UPGRADE)
     scene.cluster.pods = [pod()]
-    assert scene.run(node_released=True).result == JobStatus.DONE
+    scene.succeeds(node_released=True)
     assert scene.cluster.pods == []
 
 
@@ -137,7 +137,7 @@ def test_broken_version_is_rolled_back_with_its_cause_on_the_node() -> None:
     assert scene.run(node_released=True).result == JobStatus.FAILED  # the same eTag is not tried again
     assert linked_version(scene.host) == "1.33.13"
     scene.wants(UPGRADE, "3").cluster.broken = frozenset()
-    assert scene.run(node_released=True).result == JobStatus.DONE
+    scene.succeeds(node_released=True)
     assert scene.cluster.conditions[0]["status"] == "False"
 
 
@@ -151,7 +151,7 @@ def test_node_deleted_during_the_health_check_is_no_fault_of_the_version() -> No
             scene.cluster.missing = True
 
     scene.cluster.probed = delete_once
-    assert scene.run(node_released=True).result == JobStatus.DONE
+    scene.succeeds(node_released=True)
     assert scene.host.done.count(RestartUnit("kubelet.service")) >= 1
     assert scene.node.version == "v1.34.4"
 
@@ -164,7 +164,7 @@ def test_newest_machine_stays_pending_when_it_changes_during_an_update() -> None
         scene.wants({**UPGRADE, "node.maxPods": 50}, "3")
 
     scene.cluster.probed = change_again
-    assert scene.run(node_released=True).result == JobStatus.DONE
+    scene.succeeds(node_released=True)
     assert (scene.current, scene.document("/var/lib/aks-flex-node/next-config.json")["configVersion"]) == ("2", "3")
 
 
@@ -187,4 +187,4 @@ def test_node_deleted_during_the_health_check_is_restored(deletions: int, result
     if result is not JobStatus.DONE:
         assert "was deleted from the cluster" in outcome.message
         left[0], scene.cluster.missing = 0, False
-        assert scene.run().result is JobStatus.DONE
+        scene.succeeds()
