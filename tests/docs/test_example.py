@@ -15,13 +15,13 @@ from aks_flex_node.agent.reconcile.component import Component
 from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/development.md").read_text().partition("## Adding a component")[2].partition("\n## ")[0]
+GUIDE = (ROOT / "docs/how-to/add-a-component.md").read_text()
 SETTING, COMPONENT, CASE = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def names_of(text: str, **known: Any) -> dict[str, Any]:
     names = {"__name__": "guide", **known}
-    exec(compile(text, "docs/development.md", "exec", dont_inherit=True), names)  # noqa: S102 - the guide is ours
+    exec(compile(text, "docs/how-to/add-a-component.md", "exec", dont_inherit=True), names)  # noqa: S102 - the guide is ours
     return names
 
 
