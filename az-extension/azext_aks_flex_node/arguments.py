@@ -119,7 +119,7 @@ def add_options(schema: Schema, group: str, kind: type[AAZBaseArg], texts: dict[
 
 
 def cluster(schema: Schema, *, ids: bool) -> None:
-    """Adds the options that identify a cluster."""
+    """Adds the options that identify a cluster, and those of the service."""
     schema.resource_group = GroupArg(required=True)
     schema.cluster_name = PlainArg(
         options=["--cluster-name", "--cluster"],
@@ -128,6 +128,7 @@ def cluster(schema: Schema, *, ids: bool) -> None:
         id_part="name" if ids else None,
         completer=cluster_completer(),
     )
+    self_hosted(schema)
 
 
 def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
@@ -143,7 +144,7 @@ def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
 
 
 def pool(schema: Schema, *, ids: bool = True) -> None:
-    """Adds the options that identify a pool, and those of the service."""
+    """Adds the options that identify a pool."""
     cluster(schema, ids=ids)
     schema.name = PlainArg(
         options=["-n", "--name", "--pool"],
@@ -152,11 +153,10 @@ def pool(schema: Schema, *, ids: bool = True) -> None:
         id_part="child_name_1" if ids else None,
         completer=pool_completer,
     )
-    self_hosted(schema)
 
 
 def rollout_pool(schema: Schema, *, ids: bool) -> None:
-    """Adds the options that identify the pool of a roll-out, and those of the service."""
+    """Adds the options that identify the pool of a roll-out."""
     cluster(schema, ids=ids)
     schema.pool_name = PlainArg(
         options=["--pool-name", "--pool"],
@@ -165,11 +165,10 @@ def rollout_pool(schema: Schema, *, ids: bool) -> None:
         id_part="child_name_1" if ids else None,
         completer=pool_completer,
     )
-    self_hosted(schema)
 
 
 def rollout(schema: Schema, *, new: bool = False) -> None:
-    """Adds the options that identify a roll-out, and those of the service."""
+    """Adds the options that identify a roll-out."""
     rollout_pool(schema, ids=not new)
     schema.name = PlainArg(
         options=["-n", "--name"],
@@ -330,7 +329,6 @@ def node_options(schema: Schema) -> None:
     versions(schema)
     settings(schema)
     management(schema)
-    self_hosted(schema)
     schema.output_config_url = AAZBoolArg(
         options=["--output-config-url", "--output-url"],
         help="Create and print a configuration URL (properties.configUrl) for one join. It is a secret.",

@@ -10,13 +10,13 @@ from azure.cli.core.azclierror import InvalidArgumentValueError
 
 from azext_aks_flex_node.client import FlexNodeContext
 from azext_aks_flex_node.errors import explain_errors
+from azext_aks_flex_node.operations import ServiceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from azext_aks_flex_node.operations import ListNodes
-
 Document = dict[str, Any]
+PAGE = "1000"
 NAMES = {
     "resource_group": "--resource-group",
     "cluster_name": "--cluster-name",
@@ -54,15 +54,34 @@ class FlexNodeCommand(AAZCommand):
         """Parses and validates the arguments."""
         ctx = FlexNodeContext(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
         ctx.format_args()
-        _require_names(ctx.options)
+        # An empty name, or one of dots, would refer to the parent resource in a URL path.
+        for dest, option in NAMES.items():
+            if dest in ctx.options and not ctx.options[dest].strip("."):
+                name = ctx.options[dest]
+                raise InvalidArgumentValueError(f"{option}: {name!r} is not a valid name.", f"Check {option}.")
         return ctx
 
     @abstractmethod
     def execute(self) -> Any:
         """Runs the command and returns the result to print."""
 
-    def pages(self, listing: ListNodes) -> list[Document]:
-        """Reads all pages of a list."""
+    def node(self, *below: str, **request: Any) -> Any:
+        """Sends a request about the node of the command, or its action `below`."""
+        return ServiceRequest(self.ctx, "flexNodeConfig", self.ctx.options["name"], *below, **request)()
+
+    def pool(self, *below: str, **request: Any) -> Any:
+        """Sends a request about the pool of the command, or what is `below` it."""
+        return ServiceRequest(self.ctx, "flexNodePools", self.ctx.options["name"], *below, **request)()
+
+    def rollout(self, *below: str, **request: Any) -> Any:
+        """Sends a request about the roll-out of the command, or its action `below`."""
+        pool, name = self.ctx.options["pool_name"], self.ctx.options["name"]
+        return ServiceRequest(self.ctx, "flexNodePools", pool, "rollouts", name, *below, **request)()
+
+    def pages(self, *path: str, filter_text: str = "") -> list[Document]:
+        """Reads all pages of a list below the cluster."""
+        query = {"$top": PAGE, **({"$filter": filter_text} if filter_text else {})}
+        listing = ServiceRequest(self.ctx, *path, query=query)
         page: Document = {}
 
         def fetch_page() -> None:
@@ -70,10 +89,3 @@ class FlexNodeCommand(AAZCommand):
             page.update(listing())
 
         return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
-
-
-def _require_names(args: Document) -> None:
-    """Rejects empty names and names of dots, which would refer to the parent resource in a URL path."""
-    for dest, option in NAMES.items():
-        if dest in args and not args[dest].strip("."):
-            raise InvalidArgumentValueError(f"{option}: {args[dest]!r} is not a valid name.", f"Check {option}.")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from azext_aks_flex_node.vendored.node_summary import attention, printable, unhealthy_conditions
 from azext_aks_flex_node.vendored.rollout_summary import state_text, total_of, waits_for_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Document = dict[str, Any]
 MAX_WIDTH = 100  # characters of a cause; `show` prints all of it
 
 
-def table_rows(found: Document | list[Document]) -> Document | list[Document]:
-    """Returns the row of one node, or the rows of several."""
-    return [_row(each) for each in found] if isinstance(found, list) else _row(found)
+def _rows(row: Callable[[Document], Document]) -> Callable[[Any], Any]:
+    """Returns what makes the row of one resource, or the rows of several."""
+    return lambda found: [row(each) for each in found] if isinstance(found, list) else row(found)
 
 
 def _row(node: Document) -> Document:
@@ -82,46 +85,31 @@ def time_ago(moment: str | None, now: float) -> str:
     return f"{seconds} s ago"
 
 
-def pool_rows(found: Document | list[Document]) -> Document | list[Document]:
-    """Returns the row of one pool, or the rows of several."""
-    return [_pool_row(each) for each in found] if isinstance(found, list) else _pool_row(found)
-
-
 def _pool_row(pool: Document) -> Document:
-    properties = pool["properties"]
+    properties, versions = pool["properties"], {}
+    if "stableRevision" in properties:  # not in lists
+        versions = {
+            "Stable": properties["stableRevision"],
+            "Barred": ", ".join(str(each["revision"]) for each in properties.get("barredRevisions", ())),
+            "Rollout": properties.get("activeRollout", ""),
+        }
     return {
         "Name": pool["name"],
         "Revision": properties["revision"],
-        **(_versions(properties) if "stableRevision" in properties else {}),  # not in lists
+        **versions,
         "Nodes": properties["nodeCount"],
         "Pending": properties["pendingNodeCount"],
         "Description": printable(properties.get("description")),
     }
 
 
-def _versions(properties: Document) -> Document:
+def _revision_row(revision: Document) -> Document:
     return {
-        "Stable": properties["stableRevision"],
-        "Barred": ", ".join(str(each["revision"]) for each in properties.get("barredRevisions", ())),
-        "Rollout": properties.get("activeRollout", ""),
+        "Revision": revision["name"],
+        "Time": revision["properties"]["createdAt"],
+        "Author": printable(revision["properties"]["author"]),
+        "Changed": ", ".join(change["path"] for change in revision["properties"]["changes"])[:MAX_WIDTH],
     }
-
-
-def revision_rows(found: list[Document]) -> list[Document]:
-    return [
-        {
-            "Revision": each["name"],
-            "Time": each["properties"]["createdAt"],
-            "Author": printable(each["properties"]["author"]),
-            "Changed": ", ".join(change["path"] for change in each["properties"]["changes"])[:MAX_WIDTH],
-        }
-        for each in found
-    ]
-
-
-def enrolment_rows(found: Document | list[Document]) -> Document | list[Document]:
-    """Returns the row of one enrolment, or the rows of several."""
-    return [_enrolment_row(each) for each in found] if isinstance(found, list) else _enrolment_row(found)
 
 
 def _enrolment_row(enrolment: Document) -> Document:
@@ -137,23 +125,15 @@ def _enrolment_row(enrolment: Document) -> Document:
     }
 
 
-def machine_rows(found: list[Document]) -> list[Document]:
-    return [
-        {
-            "Fingerprint": each["fingerprint"],
-            "State": each["state"],
-            "Node": each.get("nodeName", ""),
-            "HostName": printable(each.get("facts", {}).get("hostname", "")),
-            "SerialNumber": printable(each.get("facts", {}).get("serialNumber", "")),
-            "Address": printable(each.get("address", "")),
-        }
-        for each in found
-    ]
-
-
-def rollout_rows(found: Document | list[Document]) -> Document | list[Document]:
-    """Returns the row of one roll-out, or the rows of several."""
-    return [_rollout_row(each) for each in found] if isinstance(found, list) else _rollout_row(found)
+def _machine_row(machine: Document) -> Document:
+    return {
+        "Fingerprint": machine["fingerprint"],
+        "State": machine["state"],
+        "Node": machine.get("nodeName", ""),
+        "HostName": printable(machine.get("facts", {}).get("hostname", "")),
+        "SerialNumber": printable(machine.get("facts", {}).get("serialNumber", "")),
+        "Address": printable(machine.get("address", "")),
+    }
 
 
 def _rollout_row(rollout: Document) -> Document:
@@ -173,15 +153,17 @@ def _rollout_row(rollout: Document) -> Document:
     }
 
 
-def rollout_node_rows(found: list[Document]) -> list[Document]:
-    return [
-        {
-            "Name": each["name"],
-            "Wave": each["wave"],
-            "State": each["state"],
-            "Since": each.get("since", ""),
-            "Offline": each.get("offline", False),
-            "Cause": printable(each.get("cause"))[:MAX_WIDTH],
-        }
-        for each in found
-    ]
+def _rollout_node_row(node: Document) -> Document:
+    return {
+        "Name": node["name"],
+        "Wave": node["wave"],
+        "State": node["state"],
+        "Since": node.get("since", ""),
+        "Offline": node.get("offline", False),
+        "Cause": printable(node.get("cause"))[:MAX_WIDTH],
+    }
+
+
+table_rows, pool_rows, revision_rows = _rows(_row), _rows(_pool_row), _rows(_revision_row)
+enrolment_rows, machine_rows = _rows(_enrolment_row), _rows(_machine_row)
+rollout_rows, rollout_node_rows = _rows(_rollout_row), _rows(_rollout_node_row)

@@ -26,6 +26,11 @@ COLUMNS = ["Name", "Ready", "JoinState", "Desired", "Applied", "ConfigApplied", 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}
 
 
+def fetch_bundle(site: Site, url: str, key: HeldKey | None = None) -> Any:
+    path = url.partition("#")[0].removeprefix(site.service.connection.url)
+    return site.service.connection.ask("GET", path, {KEY_HEADER: (key or HeldKey()).url_proof(url)})
+
+
 def flex(az: Az, verb: str, *words: str) -> Any:
     return az("aks", "flex-node", verb, *ON, *words)
 
@@ -36,7 +41,7 @@ def test_create_outputs_config_url_and_update_sets_version(owner: Az, site: Site
     url = owner.run(
         *f"{create} --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv".split()
     ).out
-    bundle = site.service.connection.ask("GET", url.strip().removeprefix(site.service.connection.url), {})
+    bundle = fetch_bundle(site, url.strip())
     assert bundle.json["config"]["node"]["name"] == name
     update = f"aks flex-node update --cluster plant --resource-group edge --node {name} --kubernetes-version 1.34.4"
     owner.run(*update.split())
@@ -228,10 +233,7 @@ def test_join_command_prints_one_line_and_invalidates_previous_url(az: WarmAz, s
         [line] = done.out.splitlines()
         assert shlex.split(line)[2:] == ["|", "aks-flex-node", "agent", "--config-url-file", "-"]
         assert "configuration URL is revoked" in done.err
-    dead, alive = (
-        site.service.connection.ask("GET", shlex.split(done.out)[1].removeprefix(site.service.connection.url), {})
-        for done in (pasted, piped)
-    )
+    dead, alive = (fetch_bundle(site, shlex.split(done.out)[1]) for done in (pasted, piped))
     assert (dead.status, alive.status) == (404, 200)
 
 
@@ -248,8 +250,8 @@ def test_revoke_key_names_the_key_that_is_revoked(az: WarmAz, site: Site, name: 
     url = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
     early = az.run("aks", "flex-node", "revoke-key", *ON, "--name", name, check=False)
     assert "has no key" in early.err
-    key, path = HeldKey(), url.partition("#")[0].removeprefix(site.service.connection.url)
-    assert site.service.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+    key = HeldKey()
+    assert fetch_bundle(site, url, key).status == 200
 
     revoked = flex(az, "revoke-key", "--name", name)
 

@@ -1,14 +1,9 @@
 """Commands of `az aks flex-node`, in the package that the AAZ loader expects."""
 
 from .__cmd_group import FlexNodeGroup
+from ._actions import Delete, JoinCommand, RegenerateTokenOfNode, Release, RevokeKeyOfNode
 from ._create import Create
-from ._delete import Delete
-from ._join_command import JoinCommand
-from ._list import List
-from ._regenerate_token import RegenerateTokenOfNode
-from ._release import Release
-from ._revoke_key import RevokeKeyOfNode
-from ._show import Show
+from ._read import List, Show
 from ._update import Update
 from ._wait import Wait
 

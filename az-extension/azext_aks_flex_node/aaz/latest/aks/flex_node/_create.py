@@ -10,7 +10,7 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.operations import PutNode
+from azext_aks_flex_node.operations import ONLY_NEW
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
@@ -60,7 +60,8 @@ class Create(FlexNodeCommand):
         _warn_unused_identity(properties)
         warn_exec(properties)
         try:
-            return PutNode(self.ctx, properties, url=bool(args.get("output_config_url")))()
+            query = {"configUrl": "true"} if args.get("output_config_url") else {}
+            return self.node(method="PUT", body={"properties": properties}, query=query, headers=ONLY_NEW)
         except HttpResponseError as error:
             if error.status_code != 412:
                 raise

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, register_command
@@ -12,7 +12,6 @@ from knack.log import get_logger
 from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.generic_update import apply_generic_update
-from azext_aks_flex_node.operations import GetNode, PutNode
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
@@ -21,17 +20,13 @@ from azext_aks_flex_node.vendored.node_summary import not_applied_text
 from ._create import check_no_wait, warn_exec
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
+FLAGS = {
+    "output_config_url": "configUrl",
+    "allow_downgrade": "allowDowngrade",
+    "override_rollout": "overrideRollout",
+}
 ATTEMPTS = 4  # when other clients change the node at the same time
 logger = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class UpdateFlags:
-    """Flags of an update request."""
-
-    url: bool
-    downgrade: bool
-    override: bool
 
 
 @register_command("aks flex-node update")
@@ -76,16 +71,15 @@ class Update(FlexNodeCommand):
     def execute(self) -> Any:
         args = self.ctx.options
         check_no_wait(args)
-        flags = ("output_config_url", "allow_downgrade", "override_rollout")
-        how = UpdateFlags(*(bool(args.get(name)) for name in flags))
+        flags = {name: "true" for option, name in FLAGS.items() if args.get(option)}
         body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
-        found = GetNode(self.ctx)()
+        found = self.node()
         first = node_changes.writable_properties(found)
         given, options = options, options if body is not None else node_changes.keep_managed(found, options)
         stays_managed = options is not given
         if option_values.is_secret_missing(first, self._change(body, options)(first)):
             options = replace(options, client_secret=client_secret())
-        written = self._write(found, self._change(body, options), body is not None, how)
+        written = self._write(found, self._change(body, options), body is not None, flags)
         if stays_managed and written["properties"].get("continuousMonitoring"):
             logger.warning(node_changes.stays_managed_text(found))
         return written
@@ -99,29 +93,35 @@ class Update(FlexNodeCommand):
 
         return change
 
-    def _write(self, found: dict[str, Any], change: Change, replaces: bool, how: UpdateFlags) -> dict[str, Any]:
+    def _write(self, found: dict[str, Any], change: Change, replaces: bool, flags: dict[str, str]) -> dict[str, Any]:
         """Writes with If-Match, and retries if another client changed unrelated settings."""
         for attempt in range(1, ATTEMPTS + 1):
             first = node_changes.writable_properties(found)
             desired = change(first)
-            if desired == first and not (how.url or how.downgrade):
+            if desired == first and flags.keys().isdisjoint({"configUrl", "allowDowngrade"}):
                 logger.warning("No changes.")
                 return found
             try:
-                written = PutNode(self.ctx, desired, etag=found["etag"], **asdict(how))()
+                guard = {"If-Match": found["etag"]}
+                written = self.node(method="PUT", body={"properties": desired}, query=flags, headers=guard)
             except HttpResponseError as error:
                 if error.status_code != 412 or attempt == ATTEMPTS:
                     raise
                 found = self._read_again(first, change, replaces)
             else:
-                _warn_revoked_url(written, how)
-                _warn_not_applied(written)
+                _warn_revoked_url(written, "configUrl" in flags)
+                if text := not_applied_text(written["name"], written):
+                    logger.warning(
+                        "%s To apply it, run `az aks flex-node join-command`, and run the command that it prints on "
+                        "the machine.",
+                        text,
+                    )
                 return dict(written)
         raise AssertionError("The last attempt returns or raises.")
 
     def _read_again(self, first: dict[str, Any], change: Change, replaces: bool) -> dict[str, Any]:
         """Reads the node again. Fails if another client changed the same settings."""
-        found = GetNode(self.ctx)()
+        found = self.node()
         conflicts = (
             ["all settings"]
             if replaces
@@ -135,19 +135,11 @@ class Update(FlexNodeCommand):
         return dict(found)
 
 
-def _warn_revoked_url(written: dict[str, Any], how: UpdateFlags) -> None:
+def _warn_revoked_url(written: dict[str, Any], has_url: bool) -> None:
     properties = written["properties"]
     warn_exec(properties)
     token = not properties.get("kubernetesAuth", {}).get("useAzureAuth")
-    if token and properties["status"].get("joinState") != "Joined" and not how.url:
+    if token and properties["status"].get("joinState") != "Joined" and not has_url:
         logger.warning(
             "A previous configuration URL is revoked. Run `az aks flex-node join-command` to create a new one."
-        )
-
-
-def _warn_not_applied(written: dict[str, Any]) -> None:
-    if text := not_applied_text(written["name"], written):
-        logger.warning(
-            "%s To apply it, run `az aks flex-node join-command`, and run the command that it prints on the machine.",
-            text,
         )

@@ -6,7 +6,6 @@ from azure.cli.core.aaz import AAZBoolArg, register_command
 from azure.cli.core.azclierror import AzureResponseError
 
 from azext_aks_flex_node import arguments, tables
-from azext_aks_flex_node.operations import GetNode
 from azext_aks_flex_node.wait_command import WaitCommand
 
 
@@ -27,7 +26,7 @@ class Wait(WaitCommand):
     QUERY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
 
     def read(self) -> dict[str, Any]:
-        return dict(GetNode(self.ctx)())
+        return dict(self.node())
 
     def check(self, found: dict[str, Any]) -> None:
         """Fails when the join has failed, because the node cannot become Ready."""
@@ -48,4 +47,3 @@ class Wait(WaitCommand):
         schema.ready = AAZBoolArg(
             options=["--ready"], arg_group="Wait Condition", help="Wait until the node is Ready."
         )
-        arguments.self_hosted(schema)

@@ -2,9 +2,8 @@
 
 from .__cmd_group import FlexNodePoolGroup
 from ._apply import AllowRevisionOfPool, Apply
-from ._delete import DeletePoolCommand
 from ._read import ListPoolsCommand, ListRevisionsCommand, ShowPool
-from ._write import CreatePool, UpdatePool
+from ._write import CreatePool, DeletePoolCommand, UpdatePool
 
 __all__ = [
     "AllowRevisionOfPool",

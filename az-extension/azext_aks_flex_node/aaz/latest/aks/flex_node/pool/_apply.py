@@ -8,7 +8,6 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import ActOnPool
 from azext_aks_flex_node.tables import pool_rows
 from azext_aks_flex_node.vendored.node_summary import printable
 
@@ -52,7 +51,7 @@ class Apply(FlexNodeCommand):
             "overrideRollout": args.get("override_rollout"),
         }
         body = {name: value for name, value in asked.items() if value is not None}
-        done = ActOnPool(self.ctx, "apply", body)()
+        done = self.pool("apply", body=body)
         for each in done["refused"]:
             logger.warning("%s was not changed: %s", each["name"], printable(each["error"]["message"]))
         return done
@@ -74,4 +73,4 @@ class AllowRevisionOfPool(FlexNodeCommand):
         schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision.", required=True)
 
     def execute(self) -> Any:
-        return ActOnPool(self.ctx, "allowRevision", {"revision": self.ctx.options["revision"]})()
+        return self.pool("allowRevision", body={"revision": self.ctx.options["revision"]})

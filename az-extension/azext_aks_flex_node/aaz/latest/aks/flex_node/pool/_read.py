@@ -6,7 +6,6 @@ from azure.cli.core.aaz import register_command
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import GetPool, ListPools, ListRevisions
 from azext_aks_flex_node.tables import pool_rows, revision_rows
 
 
@@ -25,7 +24,7 @@ class ShowPool(FlexNodeCommand):
         arguments.pool(schema)
 
     def execute(self) -> Any:
-        return GetPool(self.ctx)()
+        return self.pool()
 
 
 @register_command("aks flex-node pool list")
@@ -41,10 +40,9 @@ class ListPoolsCommand(FlexNodeCommand):
     @classmethod
     def add_arguments(cls, schema: Any) -> None:
         arguments.cluster(schema, ids=False)
-        arguments.self_hosted(schema)
 
     def execute(self) -> Any:
-        return self.pages(ListPools(self.ctx))
+        return self.pages("flexNodePools")
 
 
 @register_command("aks flex-node pool list-revisions")
@@ -62,4 +60,4 @@ class ListRevisionsCommand(FlexNodeCommand):
         arguments.pool(schema, ids=False)
 
     def execute(self) -> Any:
-        return self.pages(ListRevisions(self.ctx))
+        return self.pages("flexNodePools", self.ctx.options["name"], "revisions")

@@ -9,7 +9,7 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import GetPool, PutPool
+from azext_aks_flex_node.operations import ONLY_NEW
 from azext_aks_flex_node.tables import pool_rows
 
 logger = get_logger(__name__)
@@ -26,8 +26,8 @@ class _Write(FlexNodeCommand):
         schema.description = AAZStrArg(options=["--description"], help="Description of the pool.")
         arguments.template_options(schema)
 
-    def properties(self, before: dict[str, Any]) -> dict[str, Any]:
-        """Returns the properties after the options."""
+    def body(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Returns the body with the properties after the options."""
         args = self.ctx.options
         template = before.get("template", {})
         if "file" in args:
@@ -38,7 +38,7 @@ class _Write(FlexNodeCommand):
                 raise InvalidArgumentValueError("--file: template has the wrong type.", "Check --file.")
         description = args.get("description", before.get("description", ""))
         changed = option_values.apply_options(template, option_values.node_options_of(args))
-        return {"template": changed, **({"description": description} if description else {})}
+        return {"properties": {"template": changed, **({"description": description} if description else {})}}
 
 
 @register_command("aks flex-node pool create")
@@ -52,7 +52,7 @@ class CreatePool(_Write):
 
     def execute(self) -> Any:
         try:
-            return PutPool(self.ctx, self.properties({}))()
+            return self.pool(method="PUT", body=self.body({}), headers=ONLY_NEW)
         except HttpResponseError as error:
             if error.status_code != 412:
                 raise
@@ -72,8 +72,9 @@ class UpdatePool(_Write):
     """
 
     def execute(self) -> Any:
-        found = GetPool(self.ctx)()
-        written = PutPool(self.ctx, self.properties(found["properties"]), etag=found["etag"])()
+        found = self.pool()
+        guard = {"If-Match": found["etag"]}
+        written = self.pool(method="PUT", body=self.body(found["properties"]), headers=guard)
         if pending := written["properties"]["pendingNodeCount"]:
             logger.warning(
                 "%s of %s on another revision. Try one first with `az aks flex-node pool apply --name %s "
@@ -83,3 +84,20 @@ class UpdatePool(_Write):
                 *(written["name"], written["name"]),
             )
         return written
+
+
+@register_command("aks flex-node pool delete", confirmation="Delete this pool and its revisions?")
+class DeletePoolCommand(FlexNodeCommand):
+    """Delete a pool without nodes, with its revisions.
+
+    :example: Delete a pool without confirmation
+        az aks flex-node pool delete -g my-rg --cluster my-cluster --name edge --yes
+    """
+
+    @classmethod
+    def add_arguments(cls, schema: Any) -> None:
+        arguments.pool(schema)
+
+    def execute(self) -> None:
+        if self.pool(method="DELETE") is None:
+            logger.warning("The pool %s was not found.", self.ctx.options["name"])

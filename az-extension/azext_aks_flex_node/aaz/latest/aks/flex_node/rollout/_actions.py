@@ -7,7 +7,6 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.rollout_operations import ActOnRollout, DeleteRollout
 from azext_aks_flex_node.tables import rollout_rows
 
 logger = get_logger(__name__)
@@ -24,7 +23,7 @@ class _Action(FlexNodeCommand):
         arguments.rollout(schema)
 
     def execute(self) -> Any:
-        return ActOnRollout(self.ctx, self.ACTION)()
+        return self.rollout(self.ACTION, body={})
 
 
 @register_command("aks flex-node rollout pause")
@@ -88,7 +87,7 @@ class ApproveRollout(_Action):
 
     def execute(self) -> Any:
         gate = self.ctx.options.get("gate")
-        return ActOnRollout(self.ctx, "approve", {"gate": gate} if gate else {})()
+        return self.rollout("approve", body={"gate": gate} if gate else {})
 
 
 @register_command("aks flex-node rollout delete", confirmation="Delete the record of this roll-out?")
@@ -104,5 +103,5 @@ class DeleteRolloutCommand(FlexNodeCommand):
         arguments.rollout(schema)
 
     def execute(self) -> None:
-        if not DeleteRollout(self.ctx)():
+        if self.rollout(method="DELETE") is None:
             logger.warning("The roll-out %s was not found.", self.ctx.options["name"])

@@ -11,7 +11,6 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.rollout_operations import GetRollout, PutRollout
 from azext_aks_flex_node.tables import rollout_rows
 from azext_aks_flex_node.vendored import rollout_options, rollout_summary
 from azext_aks_flex_node.vendored.node_summary import printable
@@ -49,7 +48,7 @@ class CreateRollout(FlexNodeCommand):
 
     def execute(self) -> Any:
         args = self.ctx.options
-        made = PutRollout(self.ctx, {"properties": _properties(args)})()
+        made = self.rollout(method="PUT", body={"properties": _properties(args)})
         if args.get("no_wait"):
             return made
         made = rollout_summary.follow(made, self._read, _print_line, time.sleep)
@@ -63,7 +62,7 @@ class CreateRollout(FlexNodeCommand):
 
     def _read(self, is_patient: bool) -> dict[str, Any] | None:
         try:
-            return dict(GetRollout(self.ctx)())
+            return dict(self.rollout())
         except (ServiceRequestError, ServiceResponseError, HttpResponseError) as error:
             if is_patient and is_temporary(error):
                 return None

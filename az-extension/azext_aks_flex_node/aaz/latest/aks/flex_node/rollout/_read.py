@@ -6,7 +6,6 @@ from azure.cli.core.aaz import AAZIntArg, AAZStrArg, register_command
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.rollout_operations import ActOnRollout, GetRollout, ListRollouts
 from azext_aks_flex_node.tables import rollout_node_rows, rollout_rows
 from azext_aks_flex_node.vendored.rollout_options import NODE_STATES
 
@@ -28,7 +27,7 @@ class ShowRollout(FlexNodeCommand):
         arguments.rollout(schema)
 
     def execute(self) -> Any:
-        return GetRollout(self.ctx)()
+        return self.rollout()
 
 
 @register_command("aks flex-node rollout list")
@@ -46,7 +45,7 @@ class ListRolloutsCommand(FlexNodeCommand):
         arguments.rollout_pool(schema, ids=False)
 
     def execute(self) -> Any:
-        return self.pages(ListRollouts(self.ctx))
+        return self.pages("flexNodePools", self.ctx.options["pool_name"], "rollouts")
 
 
 @register_command("aks flex-node rollout list-nodes")
@@ -73,7 +72,7 @@ class ListRolloutNodes(FlexNodeCommand):
         body = {name: args[name] for name in ("state", "wave") if args.get(name)}
         found: list[Any] = []
         while True:
-            page = ActOnRollout(self.ctx, "listNodes", body)()
+            page = self.rollout("listNodes", body=body)
             found += page["value"]
             if not page.get("after"):
                 return found

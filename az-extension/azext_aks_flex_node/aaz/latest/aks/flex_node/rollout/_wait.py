@@ -8,7 +8,6 @@ from azure.cli.core.azclierror import AzureResponseError
 from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
-from azext_aks_flex_node.rollout_operations import GetRollout
 from azext_aks_flex_node.vendored.rollout_summary import SUCCEEDED, end_text, has_ended, progress_text
 from azext_aks_flex_node.wait_command import WaitCommand
 
@@ -33,7 +32,7 @@ class WaitForRollout(WaitCommand):
     _line = ""
 
     def read(self) -> dict[str, Any]:
-        return dict(GetRollout(self.ctx)())
+        return dict(self.rollout())
 
     def check(self, found: dict[str, Any]) -> None:
         """Prints each change. Fails when the roll-out has ended otherwise."""

@@ -10,7 +10,6 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.pool_operations import EnrolmentOperation, ListEnrolments
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error
 from azext_aks_flex_node.tables import enrolment_rows, machine_rows
 from azext_aks_flex_node.vendored.allow_lists import AllowListError, parse_allow_list
@@ -57,7 +56,7 @@ class CreateEnrolment(FlexNodeCommand):
             body["nodeName"] = str(name)
         if file:
             body["allow"] = _allow_list(str(file))
-        made = EnrolmentOperation(self.ctx, body=body)()
+        made = self.pool("enrolments", body=body)
         logger.warning("Run the command in the output as root on each machine. It is a secret and is shown once.")
         return {"command": join_command(made["properties"]["enrolmentUrl"]), **made}
 
@@ -88,7 +87,7 @@ class ListEnrolmentsCommand(FlexNodeCommand):
         arguments.pool(schema, ids=False)
 
     def execute(self) -> Any:
-        return self.pages(ListEnrolments(self.ctx))
+        return self.pages("flexNodePools", self.ctx.options["name"], "enrolments")
 
 
 class _OfEnrolment(FlexNodeCommand):
@@ -99,9 +98,8 @@ class _OfEnrolment(FlexNodeCommand):
         arguments.pool(schema, ids=False)
         schema.enrolment = arguments.PlainArg(options=["--id"], help="ID of the enrolment.", required=True)
 
-    def send(self, *below: str, method: str = "POST", body: dict[str, Any] | None = None) -> Any:
-        key = str(self.ctx.options["enrolment"])
-        return EnrolmentOperation(self.ctx, key, *below, body=body, method=method)()
+    def send(self, *below: str, **request: Any) -> Any:
+        return self.pool("enrolments", str(self.ctx.options["enrolment"]), *below, **request)
 
 
 @register_command("aks flex-node pool enrolment show")
@@ -115,7 +113,7 @@ class ShowEnrolment(_OfEnrolment):
     ROWS = enrolment_rows
 
     def execute(self) -> Any:
-        return self.send(method="GET")
+        return self.send()
 
 
 @register_command("aks flex-node pool enrolment revoke")
@@ -127,7 +125,7 @@ class Revoke(_OfEnrolment):
     """
 
     def execute(self) -> Any:
-        return self.send("revoke")
+        return self.send("revoke", body={})
 
 
 @register_command("aks flex-node pool enrolment machines")
@@ -144,7 +142,7 @@ class Machines(_OfEnrolment):
         found: list[Any] = []
         token = ""
         while True:
-            page = self.send("listMachines", body={"after": token} if token else None)
+            page = self.send("listMachines", body={"after": token} if token else {})
             found += page["value"]
             token = page.get("after", "")
             if not token:
@@ -175,7 +173,7 @@ class Approve(_Decision):
     """
 
     def execute(self) -> Any:
-        first = self.send("listMachines")["value"]  # this page has all machines without a node
+        first = self.send("listMachines", body={})["value"]  # this page has all machines without a node
         done = self.decide("approve")
         if any(each["fingerprint"] == done["fingerprint"] and each["state"] == "Rejected" for each in first):
             logger.warning(

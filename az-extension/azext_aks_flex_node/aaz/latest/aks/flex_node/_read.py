@@ -7,10 +7,30 @@ from azure.cli.core.azclierror import InvalidArgumentValueError
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.operations import ListNodes
 from azext_aks_flex_node.tables import table_rows
 
 STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed", "Left")
+
+
+@register_command("aks flex-node show")
+class Show(FlexNodeCommand):
+    r"""Show the configuration and status of a flex node.
+
+    :example: Show a node
+        az aks flex-node show -g my-rg --cluster my-cluster --name edge-1
+    :example: Show why a node is not Ready
+        az aks flex-node show -g my-rg --cluster my-cluster --name edge-1 -o tsv \
+        --query "properties.status.conditions[?type=='Ready'] | [0].message"
+    """
+
+    ROWS = table_rows
+
+    @classmethod
+    def add_arguments(cls, schema: Any) -> None:
+        arguments.node(schema)
+
+    def execute(self) -> Any:
+        return self.node()
 
 
 @register_command("aks flex-node list")
@@ -48,10 +68,9 @@ class List(FlexNodeCommand):
         schema.label = arguments.WordsArg(
             options=["--label"], arg_group=group, help="Filter by labels: space-separated KEY=VALUE."
         )
-        arguments.self_hosted(schema)
 
     def execute(self) -> Any:
-        return self.pages(ListNodes(self.ctx, filter_text(self.ctx.options)))
+        return self.pages("flexNodeConfig", filter_text=filter_text(self.ctx.options))
 
 
 def filter_text(args: dict[str, Any]) -> str:
@@ -63,11 +82,8 @@ def filter_text(args: dict[str, Any]) -> str:
         "poolName": args.get("pool"),
         **dict(map(_label, args.get("label", ()))),
     }
-    return " and ".join(f"{field} eq '{_quoted(value)}'" for field, value in filters.items() if value is not None)
-
-
-def _quoted(value: str) -> str:
-    return value.replace("'", "''")
+    quoted = {field: value.replace("'", "''") for field, value in filters.items() if value is not None}
+    return " and ".join(f"{field} eq '{value}'" for field, value in quoted.items())
 
 
 def _label(text: str) -> tuple[str, str]:
