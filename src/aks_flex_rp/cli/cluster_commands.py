@@ -13,7 +13,7 @@ import typer
 from aks_flex_node.errors import ClusterError, CommandUsageError, ConfigError, FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli.command_context import ConfigOption, LocalOptions, StateOption, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,9 +128,10 @@ async def _add(
 
 
 @app.command("list")
-def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def show_all(local: LocalOptions) -> None:
     """List clusters."""
-    clusters = asyncio.run(command_context.list_clusters(command_context.load_settings(config, state)))
+    clusters = asyncio.run(command_context.list_clusters(local.settings))
     documents = [{"id": each.id, **each.facts} for each in clusters]
     rows = [
         (command_context.cluster_name(each), each.facts["version"], each.facts["server_url"], each.id)
@@ -139,31 +140,28 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
     text = output.format_table(
         rows, ("NAME", "VERSION", "API SERVER", "ID"), "No clusters. Add one with `aks-flex-rp cluster add`."
     )
-    output.print_result(text, documents, json)
+    local.print_result(text, documents)
 
 
 @app.command()
-def show(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def show(local: LocalOptions, id: OnlyOne = "") -> None:
     """Show a cluster."""
-    from aks_flex_rp.cli import output
-
-    cluster = command_context.choose_cluster(
-        asyncio.run(command_context.list_clusters(command_context.load_settings(config, state))), id
-    )
+    cluster = command_context.choose_cluster(asyncio.run(command_context.list_clusters(local.settings)), id)
     facts = {name: str(value) for name, value in cluster.facts.items() if name not in HIDDEN}
-    output.print_result(output.format_pairs({"id": cluster.id, **facts}), {"id": cluster.id, **cluster.facts}, json)
+    local.print_result(output.format_pairs({"id": cluster.id, **facts}), {"id": cluster.id, **cluster.facts})
 
 
 @app.command()
-def check(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def check(local: LocalOptions, id: OnlyOne = "") -> None:
     """Check the prerequisites of a cluster.
 
     Checks the required objects in the cluster and the permissions of the service. Exits with 6 on a problem.
     """
-    settings = command_context.load_settings(config, state)
-    findings = asyncio.run(_check(settings, id))
+    findings = asyncio.run(_check(local.settings, id))
     lines = [f"{each.level:<8} {each.what}: {each.why}" for each in findings]
-    output.print_result("\n".join(lines), [asdict(each) for each in findings], json)
+    local.print_result("\n".join(lines), [asdict(each) for each in findings])
     if any(each.level == "problem" for each in findings):
         raise typer.Exit(6)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import typer
@@ -22,7 +23,7 @@ from aks_flex_rp import DEFAULT_CONFIG_FILE
 from aks_flex_rp.cli import output
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from aks_flex_rp.api_client import ServiceClient, ServiceConnection
     from aks_flex_rp.arm.ids import ClusterId
@@ -162,50 +163,61 @@ ClusterName = Annotated[
 ]
 
 
-SERVICE_OPTIONS: dict[str, tuple[Any, Any]] = {  # with their defaults
-    "cluster": (ClusterName, ""),
-    "json": (JsonOption, False),
-    "url": (Url, None),
-    "ca": (Ca, None),
-    "token_file": (TokenFile, None),
-    "config": (ConfigOption, None),
-    "state": (StateOption, None),
-}
+Command: TypeAlias = Callable[..., None]
 
 
-def with_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of all commands of the API to a command, which receives them as one argument, `service`."""
+def _with_options(kind: Callable[..., CommandOptions], receiver: str, command: Command) -> Command:
     own = inspect.signature(command, eval_str=True)
-    service_parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in SERVICE_OPTIONS.items()
-    ]
-    command_parameters = [
+    shared = list(inspect.signature(kind, eval_str=True).parameters.values())
+    parameters = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in own.parameters.values()
-        if each.name != "service"
+        for each in (*own.parameters.values(), *shared)
+        if each.name != receiver
     ]
 
     def run(**arguments: Any) -> None:
-        command(service=ServiceOptions(**{name: arguments.pop(name) for name in SERVICE_OPTIONS}), **arguments)
+        options = kind(**{each.name: arguments.pop(each.name) for each in shared})
+        command(**{receiver: options}, **arguments)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
-    run.__annotations__ = {each.name: each.annotation for each in (*command_parameters, *service_parameters)}
-    run.__signature__ = own.replace(parameters=[*command_parameters, *service_parameters])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 
+class CommandOptions:
+    config: Path | None
+    state: Path | None
+    json: bool
+
+    @cached_property
+    def settings(self) -> ServiceSettings:
+        return load_settings(self.config, self.state)
+
+    def print_result(self, text: str, document: Any, *, ascii_only: bool = False) -> None:
+        output.print_result(text, document, self.json, ascii_only=ascii_only)
+
+
 @dataclass(frozen=True)
-class ServiceOptions:
+class LocalOptions(CommandOptions):
+    """Options of a command that uses the files and the database of the service on this host."""
+
+    config: ConfigOption = None
+    state: StateOption = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class ServiceOptions(CommandOptions):
     """Options of a command of the API: the cluster, the output, and the connection."""
 
-    cluster: str = ""
-    json: bool = False
-    url: str | None = None
-    ca: Path | None = None
-    token_file: str | None = None
-    config: Path | None = None
-    state: Path | None = None
+    cluster: ClusterName = ""
+    json: JsonOption = False
+    url: Url = None
+    ca: Ca = None
+    token_file: TokenFile = None
+    config: ConfigOption = None
+    state: StateOption = None
 
     def client(self) -> ServiceClient:
         """Returns a client of the service."""
@@ -221,7 +233,7 @@ class ServiceOptions:
         url = self.url or os.environ.get(URL_VARIABLE)
         ca = self.ca or _path(os.environ.get(CA_VARIABLE))
         file = self.token_file or os.environ.get(TOKEN_VARIABLE)
-        settings = load_settings(self.config, self.state)
+        settings = self.settings
         found = instance_lock.find_running(settings.state_dir)
         if url and not (found and found.url == url.rstrip("/")):
             return ServiceConnection(_checked(url), _token(_needed(file), url), _readable(ca))
@@ -233,9 +245,6 @@ class ServiceOptions:
             _here(found.host, found.port) if found else _here(settings.host, settings.port),
         )
 
-    def print_result(self, text: str, document: Any) -> None:
-        output.print_result(text, document, self.json)
-
     @cached_property
     def target(self) -> ClusterId:
         """The cluster of an ID, or of a name that the service on this host knows, or its only cluster."""
@@ -246,15 +255,19 @@ class ServiceOptions:
 
         if known := parse_cluster_id(self.cluster):
             return known
-        settings = load_settings(self.config, self.state)
-        if self.url and instance_lock.find_running(settings.state_dir) is None:
+        if self.url and instance_lock.find_running(self.settings.state_dir) is None:
             raise CommandUsageError(
                 "cluster-id-required",
                 "A remote service requires the full ID of the cluster.",
                 f"Set `--cluster`, or the environment variable {CLUSTER_VARIABLE}.",
             )
-        cluster = choose_cluster(asyncio.run(list_clusters(settings)), self.cluster)
+        cluster = choose_cluster(asyncio.run(list_clusters(self.settings)), self.cluster)
         return parse_cluster_id(cluster.id) or ClusterId("", "", cluster.id)
+
+
+# Decorators that add these options to a command, which receives them as one argument: `local` or `service`.
+with_settings = partial(_with_options, LocalOptions, "local")
+with_service = partial(_with_options, ServiceOptions, "service")
 
 
 def _path(text: str | None) -> Path | None:

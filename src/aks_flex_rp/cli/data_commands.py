@@ -10,7 +10,7 @@ import typer
 
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption, YesOption
+from aks_flex_rp.cli.command_context import LocalOptions, YesOption, with_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
@@ -22,23 +22,22 @@ Without the CA, machines with an existing configuration URL no longer trust the 
 Back them up separately, or run the backup with --with-keys and protect it like a password."""
 
 
+@with_settings
 def backup(
+    local: LocalOptions,
     file: Annotated[Path, typer.Argument(help="Backup file. An existing file is replaced.")],
     with_keys: Annotated[
         bool,
         typer.Option("--with-keys", help="Include encryption keys, admin key and CA. The file is then a secret."),
     ] = False,
-    config: ConfigOption = None,
-    state: StateOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Back up the database to a file. The service can keep running."""
     from aks_flex_rp import backup as aks_flex_rp_backup
 
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     manifest = aks_flex_rp_backup.create_backup(settings, file, with_keys=with_keys)
     text = f"{file}: clusters: {manifest.clusters}, nodes: {manifest.nodes}, events: {manifest.events}"
-    output.print_result(text, asdict(manifest), json)
+    local.print_result(text, asdict(manifest))
     output.print_note(
         "The backup contains all keys. Protect it like a password."
         if with_keys
@@ -46,12 +45,11 @@ def backup(
     )
 
 
+@with_settings
 def restore(
+    local: LocalOptions,
     file: Annotated[Path, typer.Argument(readable=False, help="Backup file.")],
     yes: YesOption = False,
-    config: ConfigOption = None,
-    state: StateOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Restore a backup. The service must be stopped.
 
@@ -59,14 +57,14 @@ def restore(
     """
     from aks_flex_rp import backup as aks_flex_rp_backup
 
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     if settings.sqlite_file.exists() and not yes:
         output.confirm(f"Replace the data in {settings.state_dir} with {file}?")
     done = aks_flex_rp_backup.restore_backup(settings, file)
     manifest = done.manifest
     text = f"Restored {settings.state_dir} to {manifest.made}: clusters: {manifest.clusters}, nodes: {manifest.nodes}"
     aside = str(done.aside) if done.aside else None
-    output.print_result(text, {**asdict(manifest), "aside": aside, "sealedWithoutKey": done.keys_missing}, json)
+    local.print_result(text, {**asdict(manifest), "aside": aside, "sealedWithoutKey": done.keys_missing})
     if aside:
         output.print_note(f"The previous data is in {aside}. Delete it when the service works.")
     if done.keys_missing:
@@ -78,7 +76,9 @@ def restore(
         )
 
 
+@with_settings
 def migrate(
+    local: LocalOptions,
     check: Annotated[bool, typer.Option("--check", help="Only check whether a migration is required.")] = False,
     source: Annotated[
         Path | None,
@@ -89,9 +89,6 @@ def migrate(
             help="Copy this SQLite file to the configured PostgreSQL database.",
         ),
     ] = None,
-    config: ConfigOption = None,
-    state: StateOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Migrate the database schema, or move to PostgreSQL.
 
@@ -99,19 +96,19 @@ def migrate(
     """
     import asyncio
 
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     before, newest = asyncio.run(_versions(settings))
     if check:
         text = "up to date" if before == newest else "run `aks-flex-rp migrate` or `aks-flex-rp serve` to migrate"
-        output.print_result(f"schema {before}, latest {newest}: {text}", {"schema": before, "newest": newest}, json)
+        local.print_result(f"schema {before}, latest {newest}: {text}", {"schema": before, "newest": newest})
         raise typer.Exit(0 if before == newest else 1)
     if source is None:
         asyncio.run(command_context.migrate_schema(settings))
-        output.print_result(f"schema {newest}", {"schema": newest}, json)
+        local.print_result(f"schema {newest}", {"schema": newest})
         return
     moved = _move(settings, source)
     rows = ", ".join(f"{table}: {count}" for table, count in moved.items())
-    output.print_result(f"copied {rows}", moved, json)
+    local.print_result(f"copied {rows}", moved)
     output.print_note("Keep the encryption keys and the old file. Start the service with the new database.")
 
 

@@ -10,8 +10,8 @@ import typer
 
 from aks_flex_node.errors import BusyError, ConfigError
 from aks_flex_rp import instance_lock
-from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli import output
+from aks_flex_rp.cli.command_context import LocalOptions, with_settings
 from aks_flex_rp.crypto import encryption
 
 if TYPE_CHECKING:
@@ -24,42 +24,45 @@ app = typer.Typer()
 
 
 @app.command()
-def add(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def add(local: LocalOptions) -> None:
     """Add an encryption key.
 
     The service encrypts with it after its next start. Earlier keys still decrypt.
     """
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     key_id = encryption.create_key(settings.keys, os.environ)
-    output.print_result(f"{key_id} added to {settings.keys}", {"id": key_id}, json)
+    local.print_result(f"{key_id} added to {settings.keys}", {"id": key_id})
     output.print_note(
         "Next: restart all replicas of the service with the same keys. Then run `aks-flex-rp keys rotate`."
     )
 
 
 @app.command("list")
-def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def show_all(local: LocalOptions) -> None:
     """List the keys, with the number of secrets each encrypts."""
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     keys, used = encryption.list_keys(settings.keys, os.environ), asyncio.run(_in_use(settings))
     rows = [(each.id, "seals" if each is keys[0] else "opens", str(used[each.id]), each.source) for each in keys]
     known = {each.id for each in keys}
     rows += [(key, "MISSING", str(count), "-") for key, count in used.items() if key not in known]
     documents = [dict(zip(("id", "use", "sealed", "source"), row, strict=True)) for row in rows]
-    output.print_result(output.format_table(rows, ("ID", "USE", "SEALED", "FROM"), "No keys."), documents, json)
+    local.print_result(output.format_table(rows, ("ID", "USE", "SEALED", "FROM"), "No keys."), documents)
 
 
 @app.command()
-def rotate(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def rotate(local: LocalOptions) -> None:
     """Re-encrypt all secrets with the newest key.
 
     If interrupted, run it again to continue.
     """
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     _refuse_stale_service(settings)
     outcome = asyncio.run(_reseal(settings))
     done = ", ".join(f"{kind}: {count}" for kind, count in outcome.resealed.items() if count) or "nothing to do"
-    output.print_result(f"re-encrypted: {done}", {"resealed": outcome.resealed, "unopened": outcome.unopened}, json)
+    local.print_result(f"re-encrypted: {done}", {"resealed": outcome.resealed, "unopened": outcome.unopened})
     if outcome.unopened:
         raise ConfigError(
             "encryption-keys-incomplete",
@@ -69,12 +72,13 @@ def rotate(config: ConfigOption = None, state: StateOption = None, json: JsonOpt
 
 
 @app.command()
-def prune(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def prune(local: LocalOptions) -> None:
     """Remove unused keys.
 
     Earlier backups still require the removed keys.
     """
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     _refuse_stale_service(settings)
     used = asyncio.run(_in_use(settings))
     own = [each for each in encryption.list_keys(settings.keys, os.environ)[1:] if each.source == str(settings.keys)]
@@ -83,9 +87,7 @@ def prune(config: ConfigOption = None, state: StateOption = None, json: JsonOpti
         encryption.remove_keys(settings.keys, removed)
     needed = [each.id for each in own if used[each.id]]
     text = f"removed: {', '.join(sorted(removed)) or 'none'}"
-    output.print_result(
-        f"{text}; still needed: {', '.join(needed)}" if needed else text, {"removed": sorted(removed)}, json
-    )
+    local.print_result(f"{text}; still needed: {', '.join(needed)}" if needed else text, {"removed": sorted(removed)})
     if needed:
         output.print_note("To remove the other keys, run `aks-flex-rp keys rotate` first.")
 

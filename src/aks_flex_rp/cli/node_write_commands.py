@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ from aks_flex_node.api.node_summary import join_command as format_join_command
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
-    SERVICE_OPTIONS,
     NameOption,
     ServiceOptions,
     read_secret,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-REPEATED_OPTIONS = [name for name in SERVICE_OPTIONS if name != "json"]
+REPEATED_OPTIONS = [each.name for each in fields(ServiceOptions) if each.name != "json"]
 # Options of nodes and of the templates of pools
 ContainerdVersion = Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")]
 MaxPods = Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")]

@@ -10,7 +10,7 @@ import typer
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli.command_context import LocalOptions, with_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.notify.node_events import Webhook
@@ -21,9 +21,10 @@ app = typer.Typer()
 
 
 @app.command("list")
-def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def show_all(local: LocalOptions) -> None:
     """List webhooks, pending messages and the last failure."""
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     webhooks = _hooks(settings)
     waiting = {each.hook: each for each in asyncio.run(_pending(settings))}
     documents = [_document(hook, waiting.get(hook.key)) for hook in webhooks]
@@ -31,9 +32,8 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
         (each["receiver"], ", ".join(each["events"]) or "all", str(each["pending"]), each["oldest"], each["failure"])
         for each in documents
     ]
-    output.print_result(
-        output.format_table(rows, ("RECEIVER", "EVENTS", "PENDING", "OLDEST", "LAST FAILURE")), documents, json
-    )
+    head = ("RECEIVER", "EVENTS", "PENDING", "OLDEST", "LAST FAILURE")
+    local.print_result(output.format_table(rows, head), documents)
 
 
 def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
@@ -50,15 +50,16 @@ def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, An
 
 
 @app.command("test")
-def try_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def try_all(local: LocalOptions) -> None:
     """Send a test message to each webhook.
 
     Prints the result of each webhook. Exits with 1 if a webhook did not accept the message.
     """
-    webhooks = _hooks(command_context.load_settings(config, state))
+    webhooks = _hooks(local.settings)
     outcomes = [{"receiver": hook.title, **_send_test(hook)} for hook in webhooks]
     lines = [f"{each['receiver']}: {each['outcome']} {each['why']}".rstrip() for each in outcomes]
-    output.print_result("\n".join(lines), outcomes, json)
+    local.print_result("\n".join(lines), outcomes)
     raise typer.Exit(0 if all(each["outcome"] == "sent" for each in outcomes) else 1)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli import output
+from aks_flex_rp.cli.command_context import LocalOptions, with_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.record_review import ReviewedRecord
@@ -20,32 +20,32 @@ app = typer.Typer()
 
 
 @app.command("list")
-def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def show_all(local: LocalOptions) -> None:
     """List the records that the service refuses.
 
     A record whose content is authentic, but earlier than what a running service has read, is not shown.
     """
     from aks_flex_rp.store.record_authenticator import escaped
 
-    refused, digest = asyncio.run(_refused(command_context.load_settings(config, state)))
+    refused, digest = asyncio.run(_refused(local.settings))
     rows = [(each.kind, each.name, each.state, each.digest, each.cluster) for each in refused]
     documents = [dict(zip(("kind", "name", "state", "digest", "cluster"), row, strict=True)) for row in rows]
     table = output.format_table(
         [tuple(map(escaped, row)) for row in rows], ("KIND", "NAME", "STATE", "DIGEST", "CLUSTER")
     )
     text = f"{table}\ndigest of all: {digest}" if rows else "All records are authentic."
-    output.print_result(text, {"records": documents, "digest": digest}, json, ascii_only=True)
+    local.print_result(text, {"records": documents, "digest": digest}, ascii_only=True)
 
 
 @app.command()
+@with_settings
 def show(
+    local: LocalOptions,
     name: Annotated[
         str,
         typer.Argument(help="The name in `records list`: of a node, a pool or an enrolment, or the ID of a cluster."),
     ],
-    config: ConfigOption = None,
-    state: StateOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Show the content of a refused record, and its digest.
 
@@ -53,17 +53,19 @@ def show(
     """
     from aks_flex_rp.store.record_authenticator import escaped
 
-    refused, _ = asyncio.run(_refused(command_context.load_settings(config, state)))
+    refused, _ = asyncio.run(_refused(local.settings))
     found = [each for each in refused if each.is_called(name)]
     if not found:
         raise _not_refused(name)
     documents = [{"kind": each.kind, **each.content, "digest": each.digest} for each in found]
     lines = [f"{field}: {escaped(value)}" for each in documents for field, value in each.items()]
-    output.print_result("\n".join(lines), documents, json, ascii_only=True)
+    local.print_result("\n".join(lines), documents, ascii_only=True)
 
 
 @app.command()
+@with_settings
 def accept(
+    local: LocalOptions,
     name: Annotated[
         str | None,
         typer.Argument(help="The name in `records list`: of a node, a pool or an enrolment, or the ID of a cluster."),
@@ -73,25 +75,21 @@ def accept(
         typer.Option(metavar="DIGEST", help="The digest that `records show` or `list` printed at the review."),
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="Accept all refused records.")] = False,
-    config: ConfigOption = None,
-    state: StateOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Accept the reviewed content of a refused record.
 
     The service trusts what you accept. A record that was changed since the review is not accepted.
     """
-    settings = command_context.load_settings(config, state)
     if bool(name) == every or not digest:
         raise ConfigError(
             "record-name-required",
             "Name a record, or use --all, and add the --digest of the content that you reviewed.",
             "Run `aks-flex-rp records list`, and `aks-flex-rp records show NAME` for the content.",
         )
-    accepted = asyncio.run(_accept(settings, "" if every else str(name), digest))
+    accepted = asyncio.run(_accept(local.settings, "" if every else str(name), digest))
     if not accepted and name:
         raise _not_refused(name)
-    output.print_result(f"accepted: {', '.join(accepted) or 'none'}", {"accepted": accepted}, json)
+    local.print_result(f"accepted: {', '.join(accepted) or 'none'}", {"accepted": accepted})
 
 
 def _not_refused(name: str) -> ConfigError:

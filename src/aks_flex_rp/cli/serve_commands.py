@@ -12,7 +12,7 @@ import typer
 
 from aks_flex_node.errors import BusyError
 from aks_flex_rp.cli import command_context, output
-from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+from aks_flex_rp.cli.command_context import ConfigOption, LocalOptions, StateOption, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 LogFormat = Literal["json", "text"]
 
 
-def init(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+@with_settings
+def init(local: LocalOptions) -> None:
     """Create keys, certificates, admin key and database.
 
     Existing files are kept. `serve` also creates missing files.
     """
     import asyncio
 
-    settings = command_context.load_settings(config, state)
+    settings = local.settings
     files = _files(settings)
     existing = {name for name, (file, _) in files.items() if file.exists()}
     asyncio.run(_prepare(settings))
     paths = {name: str(file) for name, (file, _) in files.items() if file.exists()}
     rows = [("exists" if name in existing else "created", files[name][1], paths[name]) for name in paths]
-    output.print_result(
-        output.format_table(rows, ("STATUS", "ITEM", "PATH")), {"stateDir": str(settings.state_dir), **paths}, json
-    )
+    table = output.format_table(rows, ("STATUS", "ITEM", "PATH"))
+    local.print_result(table, {"stateDir": str(settings.state_dir), **paths})
     output.print_note("Next: run `aks-flex-rp serve`. Back up the keys: without them no secret can be decrypted.")
 
 
