@@ -199,9 +199,11 @@ class ArmRoutes:
 def check_version(query: Mapping[str, str]) -> None:
     version = query.get("api-version")
     if not version:
-        raise errors.missing_version()
+        message = f"The api-version query parameter (?api-version=) is required for all requests: {API_VERSION}."
+        raise ArmError(400, "MissingApiVersionParameter", message)
     if version.lower() != API_VERSION:
-        raise errors.unknown_version()
+        message = f"The api-version of the request is not supported. The supported api-versions are '{API_VERSION}'."
+        raise ArmError(400, "InvalidApiVersionParameter", message)
 
 
 def _operation(method: str, where: ArmTarget) -> Operation:

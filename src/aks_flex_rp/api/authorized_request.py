@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity, parse_machine_header
+from aks_flex_rp.api.http_messages import json_response
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import Preconditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request as Incoming
+    from starlette.responses import Response
 
     from aks_flex_rp.api.authorization import ArmTarget, PoolTarget
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
@@ -51,6 +54,16 @@ class AuthorizedRequest:
         if self.target.pool is None:
             raise errors.unknown_path()
         return self.target.pool
+
+    @property
+    def page_query(self) -> queries.ListQuery:
+        """The size and the start of a page of a list that has no filter."""
+        return queries.parse_list_query(None, self.query.get("$top"), self.query.get("$skiptoken"))
+
+    def page(self, shown: list[dict[str, Any]], after: str | None) -> Response:
+        """Returns the response with a page of a list. `after` is the start of the next one, if there is any."""
+        more = {} if after is None else {"nextLink": next_link(self.http_request, queries.skip_token(after))}
+        return json_response(200, {"value": shown, **more})
 
     def flag(self, name: str) -> bool:
         text = self.query.get(name.lower(), "false").lower()

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
-from aks_flex_rp.api.authorized_request import next_link
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.enrolment_operations import parse_fingerprint
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 
@@ -73,15 +71,11 @@ class EnrolmentRoutes:
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         pool = await self.pools.get(request.cluster, request.pool.name)
-        query = queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
+        query = request.page_query
         store = self.commands.context.store
         found = await store.enrolments(pool.cluster, pool.key, query.after, query.top + 1)
         shown = [await self._shown(request, each) for each in found[: query.top]]
-        more = {}
-        if len(found) > query.top:
-            after = queries.skip_token(found[query.top - 1].key)
-            more = {"nextLink": next_link(request.http_request, after)}
-        return http_messages.json_response(200, {"value": shown, **more})
+        return request.page(shown, found[query.top - 1].key if len(found) > query.top else None)
 
     async def _write(self, request: AuthorizedRequest) -> Response:
         target, cluster = request.pool, request.cluster

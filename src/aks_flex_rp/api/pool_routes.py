@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
-from aks_flex_rp.api.authorized_request import next_link
 from aks_flex_rp.api.enrolment_routes import enrolment_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
@@ -92,20 +90,20 @@ class PoolRoutes:
         return pool_resource(pool, request.cluster.id, counts, versions, active.key if active else "")
 
     async def _list(self, request: AuthorizedRequest) -> Response:
-        query = _page_query(request)
+        query = request.page_query
         store, cluster = self.nodes.context.store, request.cluster.id
         found = await store.pools(cluster.key, query.after, query.top + 1)
         counts = await store.pool_counts(cluster.key)
         shown = [pool_resource(each, cluster, counts.get(each.key, PoolCounts())) for each in found[: query.top]]
-        return _page(request, shown, found[query.top - 1].key if len(found) > query.top else None)
+        return request.page(shown, found[query.top - 1].key if len(found) > query.top else None)
 
     async def _list_revisions(self, request: AuthorizedRequest) -> Response:
-        query = _page_query(request)
+        query = request.page_query
         pool = await self.commands.get(request.cluster, request.pool.name)
         before = int(query.after) if query.after.isdecimal() and len(query.after) < 16 else ALL_REVISIONS
         found = await self.nodes.context.store.pool_revisions(pool, before, query.top + 1)
         shown = [revision_resource(each, request.cluster.id) for each in found[: query.top]]
-        return _page(request, shown, str(found[query.top - 1].number) if len(found) > query.top else None)
+        return request.page(shown, str(found[query.top - 1].number) if len(found) > query.top else None)
 
     async def _put(self, request: AuthorizedRequest) -> Response:
         body = await http_messages.read_json(request.http_request)
@@ -172,12 +170,3 @@ def _apply_request(body: dict[str, Any]) -> ApplyRequest:
     if problems:
         raise errors.invalid_request(problems)
     return ApplyRequest(number, names, downgrade, override)
-
-
-def _page_query(request: AuthorizedRequest) -> queries.ListQuery:
-    return queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
-
-
-def _page(request: AuthorizedRequest, shown: list[dict[str, Any]], after: str | None) -> Response:
-    more = {} if after is None else {"nextLink": next_link(request.http_request, queries.skip_token(after))}
-    return http_messages.json_response(200, {"value": shown, **more})

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
-from aks_flex_rp.api.authorized_request import next_link
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.nodes import queries
 from aks_flex_rp.rollouts.states import NodeState
 from aks_flex_rp.rollouts.view import node_entry, rollout_resource
 from aks_flex_rp.store.rollout_model import Heartbeat
@@ -57,17 +55,13 @@ class RolloutRoutes:
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         store, pool = self.commands.context.store, await self._pool(request)
-        query = queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
+        query = request.page_query
         before = int(query.after) if query.after.isdecimal() and len(query.after) < 19 else ALL_ROLLOUTS
         found = await store.rollouts(request.cluster.id.key, pool, before, query.top + 1)
         shown = [
             rollout_resource(each, request.cluster.id, await store.count_states(each)) for each in found[: query.top]
         ]
-        more = {}
-        if len(found) > query.top:
-            token = queries.skip_token(str(found[query.top - 1].number))
-            more = {"nextLink": next_link(request.http_request, token)}
-        return http_messages.json_response(200, {"value": shown, **more})
+        return request.page(shown, str(found[query.top - 1].number) if len(found) > query.top else None)
 
     async def _pool(self, request: AuthorizedRequest) -> str:
         if await self.commands.context.store.pool(request.cluster.id.key, request.pool.name) is None:

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED, NODE_NOT_KNOWN
-from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,16 +57,6 @@ def invalid_request(problems: Sequence[Problem]) -> ArmError:
     return ArmError(400, "InvalidRequestContent", message, details=details)
 
 
-def missing_version() -> ArmError:
-    message = f"The api-version query parameter (?api-version=) is required for all requests: {API_VERSION}."
-    return ArmError(400, "MissingApiVersionParameter", message)
-
-
-def unknown_version() -> ArmError:
-    message = f"The api-version of the request is not supported. The supported api-versions are '{API_VERSION}'."
-    return ArmError(400, "InvalidApiVersionParameter", message)
-
-
 def forbidden(caller: Caller, action: str, scope: str) -> ArmError:
     """Returns the same error whether or not the resource exists, so that the response does not reveal it."""
     return ArmError(
@@ -102,40 +91,12 @@ def key_replaced(name: str) -> ArmError:
     )
 
 
-def key_pending(name: str) -> ArmError:
-    """Returns the error for a rotation that would take the node from a machine which is about to join as it."""
-    return ArmError(
-        409,
-        "Conflict",
-        f"Another key was bound to node {name} by its join command, and has not been used yet. The key is replaced "
-        "when that machine has joined, or its join command has expired.",
-    )
-
-
-def secret_not_visible(caller: Caller) -> ArmError:
-    return ArmError(
-        403,
-        "AuthorizationFailed",
-        f"The config URL would give '{caller.name}' the service principal's secret, which another user has written "
-        "and which only owners may see. Send the secret in the body of a PUT, or ask an owner.",
-    )
-
-
 def cluster_not_found(cluster: ClusterId) -> ArmError:
     message = (
         f"Failed to perform the requested operation on nested resource. Parent resource '{cluster}' not found. "
         "Add it with `aks-flex-rp cluster add`."
     )
     return ArmError(404, "ParentResourceNotFound", message)
-
-
-def node_not_known(cluster: ClusterId, name: str) -> ArmError:
-    """Returns the error for a node that may exist. On ResourceNotFound, an agent removes its node."""
-    message = (
-        f"The service has no record of the node '{name}' of the cluster '{cluster.name}', and none of its deletion. "
-        "Create it, or restore the database if it existed."
-    )
-    return ArmError(404, NODE_NOT_KNOWN, message)
 
 
 def node_not_found(cluster: ClusterId, name: str) -> ArmError:

@@ -94,7 +94,7 @@ class CreatePage(DashboardPage):
         """Rejects a cluster that the form did not offer, as the API does, and audits the attempt."""
         cluster_id = parse_cluster_id(found["cluster"])
         if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
-            await self.scopes.new_node(visit, cluster_id, found["name"] or "new")
+            await self.scopes.admit(visit, Operation.WRITE, cluster_id.node(found["name"] or "new"))
 
     async def _next_step(
         self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
@@ -114,7 +114,7 @@ class CreatePage(DashboardPage):
             return errors
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
-            _, known, _ = await self.scopes.new_node(visit, chosen.id, found["name"])
+            _, known, _ = await self.scopes.admit(visit, Operation.WRITE, chosen.id.node(found["name"]))
         except ArmError as error:
             if error.status != 404:
                 raise
@@ -170,7 +170,7 @@ class CreatePage(DashboardPage):
         return answer
 
     async def _write(self, visit: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
-        where, known, request = await self.scopes.new_node(visit, chosen.id, found["name"])
+        where, known, request = await self.scopes.admit(visit, Operation.WRITE, chosen.id.node(found["name"]))
         request = replace(
             request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where, own=False)
         )

@@ -73,7 +73,8 @@ class PoolFormPage(DashboardPage):
         name, cluster_id = sheet.values[NAME].strip(), parse_cluster_id(sheet.values[CLUSTER])
         if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
             # Refused as by the API, and audited.
-            await self.scopes.new_pool(visit, cluster_id, name if POOL_NAME.fullmatch(name) else "new")
+            pool = cluster_id.pool(name if POOL_NAME.fullmatch(name) else "new")
+            await self.scopes.admit(visit, Operation.WRITE_POOL, pool)
         if visit.form.get("to") == "back" or not clusters:
             return await self._new_form(visit, clusters, sheet)
         parsed = pool_form.parse_pool(visit.form, {})
@@ -83,7 +84,7 @@ class PoolFormPage(DashboardPage):
         if errors or cluster_id is None:
             return await self._new_form(visit, clusters, replace(sheet, errors=tuple(errors)))
         try:
-            _, known, request = await self.scopes.new_pool(visit, cluster_id, name)
+            _, known, request = await self.scopes.admit(visit, Operation.WRITE_POOL, cluster_id.pool(name))
             return await self._submit(visit, EditedPool(known, name, None, request), sheet, parsed.document, ONLY_NEW)
         except ArmError as error:
             rejected = replace(sheet, errors=tuple(pool_form.rejection_errors(error, visit.form, name)))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
 
+    Admission = tuple[ArmTarget, ClusterInfo, RequestContext]
+
 
 @dataclass(frozen=True)
 class ShownCluster:
@@ -68,42 +70,19 @@ class DashboardScopes:
             ShownCluster(each, numbers.get(each.key, 0), names.count(each.name.lower()) == 1) for each in allowed
         )
 
-    async def node(
-        self, page_request: PageRequest, operation: Operation
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """Authorizes the operation on the node in the path, and returns the node and its cluster."""
-        return await self._admit(page_request, operation, page_request.incoming.path_params)
-
-    async def new_node(
-        self, page_request: PageRequest, cluster: ClusterId, name: str
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """Authorizes the creation of a node, and returns its ID and cluster."""
-        parts = {"subscription": cluster.subscription, "group": cluster.group, "cluster": cluster.name, "node": name}
-        return await self._admit(page_request, Operation.WRITE, parts)
-
-    async def pool(
-        self, page_request: PageRequest, operation: Operation
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """Authorizes the operation on the pool in the path, and returns the pool and its cluster."""
+    async def node(self, page_request: PageRequest, operation: Operation) -> Admission:
+        """Authorizes the operation on the node in the path."""
         parts = page_request.incoming.path_params
-        cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
-        return await self._admit_target(page_request, operation, parse_target(cluster.pool(parts["pool"])))
+        return await self.admit(page_request, operation, _cluster_of(parts).node(parts["node"]))
 
-    async def new_pool(
-        self, page_request: PageRequest, cluster: ClusterId, name: str
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """Authorizes the creation of a pool with a valid name, and returns its ID and cluster."""
-        return await self._admit_target(page_request, Operation.WRITE_POOL, parse_target(cluster.pool(name)))
+    async def pool(self, page_request: PageRequest, operation: Operation) -> Admission:
+        """Authorizes the operation on the pool in the path."""
+        parts = page_request.incoming.path_params
+        return await self.admit(page_request, operation, _cluster_of(parts).pool(parts["pool"]))
 
-    async def _admit(
-        self, page_request: PageRequest, operation: Operation, parts: Mapping[str, str]
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
-        return await self._admit_target(page_request, operation, parse_target(cluster.node(parts["node"])))
-
-    async def _admit_target(
-        self, page_request: PageRequest, operation: Operation, where: ArmTarget
-    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
+    async def admit(self, page_request: PageRequest, operation: Operation, resource: str) -> Admission:
+        """Authorizes the operation on a resource, which may not exist yet. Returns its parsed ID and its cluster."""
+        where = parse_target(resource)
         request = await self.authorizer.admit(
             operation, where, page_request.caller, page_request.request_id, page_request.source
         )
@@ -116,3 +95,7 @@ class DashboardScopes:
         """Whether the user is permitted the operation, without an audit event."""
         known = await self.authorizer.context.clusters.find(cluster.key)
         return await self.authorizer.roles.allows(page_request.caller, operation, cluster, ask=known is not None)
+
+
+def _cluster_of(parts: Mapping[str, str]) -> ClusterId:
+    return ClusterId(parts["subscription"], parts["group"], parts["cluster"])

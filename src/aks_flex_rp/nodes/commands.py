@@ -278,7 +278,12 @@ class NodeCommands:
         version = max(int(now), (before.version if before else options.newest) + 1)
         expires = now + context.token_seconds
         if url and before and before.secrets and desired.secret is None and not request.may_see_secrets:
-            raise errors.secret_not_visible(request.caller)
+            message = (
+                f"The config URL would give '{request.caller.name}' the service principal's secret, which another "
+                "user has written and which only owners may see. Send the secret in the body of a PUT, or ask an "
+                "owner."
+            )
+            raise errors.ArmError(403, "AuthorizationFailed", message)
         if not url and before and before.join.url_expires:
             await context.delivery.revoke(cluster.id.key, key)  # before the record of the URL is removed
         token = None

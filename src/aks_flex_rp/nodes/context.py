@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
@@ -167,7 +168,11 @@ class NodeContext:
         is told that only if the store has the authenticated record of a deletion.
         """
         if may_be_node and not (await self.store.last_known_node(cluster.key, name.lower())).deleted:
-            return errors.node_not_known(cluster, name)
+            message = (
+                f"The service has no record of the node '{name}' of the cluster '{cluster.name}', and none of its "
+                "deletion. Create it, or restore the database if it existed."
+            )
+            return errors.ArmError(404, NODE_NOT_KNOWN, message)
         return errors.node_not_found(cluster, name)
 
     def open_secrets(self, node: Node) -> NodeSecrets:

@@ -100,7 +100,11 @@ class NodeKeyCommands:
             if keys.use_of(thumbprint) in {KeyUse.REVOKED, KeyUse.FORMER}:
                 raise errors.invalid_request([Problem("proof", "The key was the node's before. Use a new key.")])
             if keys.next and keys.next == node.join.machines.fetch_key and node.join.has_valid_url(now):
-                raise errors.key_pending(node.name)
+                message = (
+                    f"Another key was bound to node {node.name} by its join command, and has not been used yet. The "
+                    "key is replaced when that machine has joined, or its join command has expired."
+                )
+                raise ArmError(409, "Conflict", message)
             after = keys.bound(thumbprint, now)
             if after == keys:
                 return node
