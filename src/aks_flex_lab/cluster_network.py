@@ -86,20 +86,18 @@ def install_network(lab: Lab, progress: ProgressReporter) -> None:
     """Installs the network plugin, kube-proxy and CoreDNS; existing and later nodes run them."""
     lab.toolbox.install(NETWORK_TOOLS, progress, purpose="the cluster network")
     with progress.step("images of the cluster network"):
-        lab.services.push(network_images(lab.toolbox))
+        plugin = lab.toolbox.path("podnet", "podnet")
+        dns = lab.toolbox.path("coredns", "coredns")
+        lab.services.push(
+            (
+                TaggedImage(*PODNET, program_image(plugin, lab.toolbox.arch)),
+                TaggedImage(*COREDNS, program_image(dns, lab.toolbox.arch)),
+                TaggedImage(*KUBE_PROXY, kube_proxy_image(lab.toolbox)),
+            )
+        )
     with progress.step("routes to pods, network plugin, kube-proxy, CoreDNS"):
         lab.supervisor.start(pod_routes_component(lab.layout))
         lab.cluster.apply(*podnet_objects(), *proxy_objects(), *dns_objects())
-
-
-def network_images(toolbox: Toolbox) -> tuple[TaggedImage, ...]:
-    plugin = toolbox.path("podnet", "podnet")
-    dns = toolbox.path("coredns", "coredns")
-    return (
-        TaggedImage(*PODNET, program_image(plugin, toolbox.arch)),
-        TaggedImage(*COREDNS, program_image(dns, toolbox.arch)),
-        TaggedImage(*KUBE_PROXY, kube_proxy_image(toolbox)),
-    )
 
 
 def program_image(program: Path, architecture: str, *entries: LayerEntry) -> OciImage:

@@ -196,7 +196,11 @@ class Demo:
         which = ("deployment", "web", f"--timeout={POD_SECONDS}s")
         self.lab.cluster.run("rollout", "status", *which, timeout=POD_SECONDS + 30)
         self.kubectl("get", "pods", "-o", "wide")
-        [pod] = [one for one in self.lab.cluster.get("pods", "-l", "app=web")["items"] if _is_running(one)]
+        [pod] = [
+            one
+            for one in self.lab.cluster.get("pods", "-l", "app=web")["items"]
+            if (one["status"].get("phase") == "Running" and not one["metadata"].get("deletionTimestamp"))
+        ]
         answer = self.machine.run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
         self.show(answer)
         if "It works" not in answer:
@@ -302,7 +306,3 @@ def deployment(machine: str) -> dict[str, Any]:
     deployment_spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     metadata = {"name": "web", "namespace": "default"}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment_spec}
-
-
-def _is_running(pod: dict[str, Any]) -> bool:
-    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")

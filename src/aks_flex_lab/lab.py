@@ -179,9 +179,19 @@ class Lab:
             self.network.up()
             self.authority.ensure()
             write_resolv_conf(self.layout)
-            self._write_kubeconfig(port)
+            text = kubeconfig_text(f"https://127.0.0.1:{port}", self.authority, self.control_plane.admin())
+            write_atomically(self.admin_kubeconfig, text, 0o600)
+            gateway.save_port(self.layout, port)
         with progress.step("etcd, registry, mirror, DNS, fault proxy"):
-            self._run(plane.etcd(), *self._cloud_components(tree))
+            self._run(
+                plane.etcd(),
+                self.services.dns(),
+                self.services.registry(),
+                self.services.mirror(tree),
+                fault_proxy.fault_proxy_component(
+                    self.toolbox.path("toxiproxy", "toxiproxy-server"), self.network.cloud
+                ),
+            )
         with progress.step("Azure"):  # before the API server, which accepts its tokens
             self.provider.register_identity(self.azure.directory, self.azure.assignments)
             self._register_cluster()
@@ -232,17 +242,12 @@ class Lab:
         qemu.require_programs(arch)
         base = VirtualBase(system, self.layout.cache, arch)
         base.build(progress)
-        self._serve_architecture(arch.value, progress)
-        return base
-
-    def _serve_architecture(self, arch: str, progress: ProgressReporter) -> None:
-        """Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
-
-        What is missing is built, which takes minutes.
-        """
-        if arch != self.toolbox.arch:
-            box = self._install_architecture(arch, progress)
+        # Makes the mirror and the registry serve what nodes of an architecture need, which the host may not have.
+        # What is missing is built, which takes minutes.
+        if arch.value != self.toolbox.arch:
+            box = self._install_architecture(arch.value, progress)
             self.services.push_images(self.toolbox, box)
+        return base
 
     def _install_architecture(self, arch: str, progress: ProgressReporter) -> Toolbox:
         """Installs the tools of another architecture, and makes the mirror serve them."""
@@ -348,21 +353,6 @@ class Lab:
         )
         self.vpn.prepare(LOCATION)
         ManagedClusters(self.azure.state).register(cluster)
-
-    def _cloud_components(self, tree: Path) -> list[LabComponent]:
-        proxy = self.toolbox.path("toxiproxy", "toxiproxy-server")
-        services = self.services
-        return [
-            services.dns(),
-            services.registry(),
-            services.mirror(tree),
-            fault_proxy.fault_proxy_component(proxy, self.network.cloud),
-        ]
-
-    def _write_kubeconfig(self, port: int) -> None:
-        text = kubeconfig_text(f"https://127.0.0.1:{port}", self.authority, self.control_plane.admin())
-        write_atomically(self.admin_kubeconfig, text, 0o600)
-        gateway.save_port(self.layout, port)
 
     @property
     def _sysctl_record(self) -> Path:

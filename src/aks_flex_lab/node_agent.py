@@ -67,16 +67,12 @@ def install(machine: EdgeMachine) -> None:
         command.write_text(SCRIPT)
         command.chmod(0o755)
         write_trust(root, machine.layout.cache)
-        _copy_files(machine, root)
-
-
-def _copy_files(machine: EdgeMachine, root: Path) -> None:
-    """Copies files into a machine, without the attributes of the directories in which they are."""
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        target = f"/{path.relative_to(root)}"
-        script = 'mkdir -p "$(dirname "$1")" && base64 --decode >"$1" && chmod "$2" "$1"'
-        mode = f"{path.stat().st_mode & 0o777:o}"
-        machine.run("sh", "-c", script, "sh", target, mode, input=base64.b64encode(path.read_bytes()).decode())
+        # Copies files into a machine, without the attributes of the directories in which they are.
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            target = f"/{path.relative_to(root)}"
+            script = 'mkdir -p "$(dirname "$1")" && base64 --decode >"$1" && chmod "$2" "$1"'
+            mode = f"{path.stat().st_mode & 0o777:o}"
+            machine.run("sh", "-c", script, "sh", target, mode, input=base64.b64encode(path.read_bytes()).decode())
 
 
 def write_trust(root: Path, cache: Path) -> None:
@@ -105,7 +101,10 @@ def own_checksums(trees: Path) -> str:
 def agent_tree(machine: EdgeMachine) -> Path:
     """Returns the directory of the agent and its dependencies, compiled for the machine's Python."""
     trees = machine.layout.cache / "agents"
-    key = f"{tree_name(machine)}-{_key()}"
+    total = hashlib.sha256(_requirements().read_bytes())
+    for path in _sources():
+        total.update(f"{path.relative_to(PACKAGE)}\n".encode() + path.read_bytes())
+    key = f"{tree_name(machine)}-{total.hexdigest()[:12]}"
     with file_lock(trees / ".lock", "the agent's tree", wait=True):
         if not (trees / key).exists():
             _build_tree(machine, trees / key)
@@ -123,13 +122,6 @@ def foreign_architecture(machine: EdgeMachine) -> Architecture | None:
     """Returns the architecture of a virtual machine if it is another one than the host's."""
     arch = machine.record.arch
     return arch if arch and not arch.is_native else None
-
-
-def _key() -> str:
-    total = hashlib.sha256(_requirements().read_bytes())
-    for path in _sources():
-        total.update(f"{path.relative_to(PACKAGE)}\n".encode() + path.read_bytes())
-    return total.hexdigest()[:12]
 
 
 def _sources() -> list[Path]:

@@ -92,7 +92,12 @@ class LabPools:
     ) -> tuple[http.client.HTTPMessage, PoolDocument]:
         trust = client_tls_context(self.lab.authority.certificate)
         where = (self.lab.network.cloud, network.AZURE, 443, network.MANAGEMENT_NAME, trust)
-        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
+        azure = self.lab.azure
+        issuer = TokenIssuer(azure.directory, SigningKeys(azure.state), network.LOGIN_URL)
+        headers = {
+            "Authorization": f"Bearer {issuer.access_token(self._owner(), network.MANAGEMENT_URL)}",
+            "Content-Type": "application/json",
+        }
         content = None if body is None else json.dumps(body)
         try:
             with closing(NamespaceConnection(*where)) as connection:
@@ -107,11 +112,6 @@ class LabPools:
         if answer.status >= 400:
             raise _rejected(method, path, document.get("error") or {"code": str(answer.status), "message": "no JSON"})
         return answer.headers, document
-
-    def _token(self) -> str:
-        azure = self.lab.azure
-        issuer = TokenIssuer(azure.directory, SigningKeys(azure.state), network.LOGIN_URL)
-        return issuer.access_token(self._owner(), network.MANAGEMENT_URL)
 
     def _owner(self) -> EntraPrincipal:
         azure = self.lab.azure

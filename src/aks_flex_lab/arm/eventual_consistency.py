@@ -90,7 +90,13 @@ class DelayedRoleAssignments(RoleAssignments):
         if age is not None and age < pace.principal_seconds:
             message = f"Principal {principal} does not exist in the directory {self._directory.tenant}."
             raise LabArmError(400, "PrincipalNotFound", message)
-        self._refuse_another(scope, definition, principal, name)
+        # Rejects a second assignment of the same role under another name.
+        key = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
+        for each in self.all():
+            properties = each["properties"]
+            found = (properties["scope"].lower(), properties["roleDefinitionId"].rpartition("/")[2].lower())
+            if (*found, properties["principalId"].lower()) == key and each["name"].lower() != name.lower():
+                raise LabArmError(409, "RoleAssignmentExists", "The role assignment already exists.")
         before = self.find(f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}") if name else None
         made = super().put(scope, definition, principal, name)
         if age is not None and before is None:
@@ -101,15 +107,6 @@ class DelayedRoleAssignments(RoleAssignments):
         seconds = self._consistency.delays().assignment_seconds
         ages = ((each, self._consistency.age(each["id"])) for each in self.all())
         return [each for each, age in ages if age is None or age >= seconds]
-
-    def _refuse_another(self, scope: str, definition: str, principal: str, name: str) -> None:
-        """Rejects a second assignment of the same role under another name."""
-        key = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
-        for each in self.all():
-            properties = each["properties"]
-            found = (properties["scope"].lower(), properties["roleDefinitionId"].rpartition("/")[2].lower())
-            if (*found, properties["principalId"].lower()) == key and each["name"].lower() != name.lower():
-                raise LabArmError(409, "RoleAssignmentExists", "The role assignment already exists.")
 
 
 class ArmFaultMiddleware:

@@ -34,6 +34,12 @@ class ManagedCluster:
     def shown(self, tenant: str, pools: Iterable[dict[str, Any]] = ()) -> dict[str, Any]:
         """Returns the ARM document of the cluster, with the properties that the lab uses."""
         group = self.id.split("/")[4]
+        pool = {
+            "name": "system",
+            "mode": "System",
+            "count": 1,
+            **({"vnetSubnetID": self.subnet} if self.subnet else {}),
+        }
         return {
             "id": self.id,
             "name": self.name,
@@ -50,7 +56,7 @@ class ManagedCluster:
                 "fqdn": self.fqdn,
                 "nodeResourceGroup": f"MC_{group}_{self.name}_{self.location}",
                 "enableRBAC": True,
-                "agentPoolProfiles": [*self._pools(), *pools],
+                "agentPoolProfiles": [pool, *pools],
                 "networkProfile": {
                     "networkPlugin": "kubenet",
                     "serviceCidr": self.service_cidr,
@@ -59,15 +65,6 @@ class ManagedCluster:
                 },
             },
         }
-
-    def _pools(self) -> list[dict[str, Any]]:
-        pool = {
-            "name": "system",
-            "mode": "System",
-            "count": 1,
-            **({"vnetSubnetID": self.subnet} if self.subnet else {}),
-        }
-        return [pool]
 
 
 class ManagedClusters:

@@ -61,7 +61,17 @@ class ProviderProxy:
         target = request.scope["raw_path"].decode("latin-1")
         if request.scope["query_string"]:
             target += "?" + request.scope["query_string"].decode("latin-1")
-        headers = [*_forwarded_headers(request), *self._own(target, correlation)]
+        headers = [
+            *(
+                (name, value)
+                for name, value in request.headers.items()
+                if name not in HOP_HEADERS and not name.startswith("x-ms-arm-")
+            ),
+            ("referer", self._management + target),  # the URL from which a provider builds links
+            ("x-ms-correlation-request-id", correlation),
+            ("x-ms-arm-request-tracking-id", str(uuid.uuid4())),
+            ("x-ms-arm-network-source", "PublicNetwork"),
+        ]
         body = await request.body()
         outgoing = self._client.build_request(request.method, self._url + target, headers=headers, content=body)
         try:
@@ -82,25 +92,8 @@ class ProviderProxy:
         headers = [
             (name.lower(), value) for name, value in incoming.headers.raw if name.decode().lower() not in HOP_HEADERS
         ]
-        answer.raw_headers = [*headers, *_length(incoming.status_code, body)]
-        return answer
-
-    def _own(self, target: str, correlation: str) -> list[tuple[str, str]]:
-        return [
-            ("referer", self._management + target),  # the URL from which a provider builds links
-            ("x-ms-correlation-request-id", correlation),
-            ("x-ms-arm-request-tracking-id", str(uuid.uuid4())),
-            ("x-ms-arm-network-source", "PublicNetwork"),
+        answer.raw_headers = [
+            *headers,
+            *([] if incoming.status_code in {204, 304} else [(b"content-length", str(len(body)).encode())]),
         ]
-
-
-def _forwarded_headers(request: Request) -> list[tuple[str, str]]:
-    return [
-        (name, value)
-        for name, value in request.headers.items()
-        if name not in HOP_HEADERS and not name.startswith("x-ms-arm-")
-    ]
-
-
-def _length(status: int, body: bytes) -> list[tuple[bytes, bytes]]:
-    return [] if status in {204, 304} else [(b"content-length", str(len(body)).encode())]
+        return answer

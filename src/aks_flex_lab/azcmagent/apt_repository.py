@@ -75,7 +75,8 @@ def publish_repository(tree: Path) -> AzcmagentRepository:
     """Adds the repository to a tree of the mirror, unless it is current."""
     target = tree / HOST
     with file_lock(tree.parent / ".azcmagent.lock", "the repository of azcmagent", wait=True):
-        if _made_from(target) != _key():
+        mark = target / MARKER_NAME
+        if (str(json.loads(mark.read_text())["key"]) if mark.exists() else "") != _key():
             with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".azcmagent-") as temporary:
                 _make(Path(temporary))
                 shutil.rmtree(target, ignore_errors=True)
@@ -85,11 +86,6 @@ def publish_repository(tree: Path) -> AzcmagentRepository:
 
 def _key() -> str:
     return hashlib.sha256(f"{FORMAT}\n".encode() + debian_package.package_recipe()).hexdigest()[:16]
-
-
-def _made_from(path: Path) -> str:
-    mark = path / MARKER_NAME
-    return str(json.loads(mark.read_text())["key"]) if mark.exists() else ""
 
 
 def _make(directory: Path) -> None:

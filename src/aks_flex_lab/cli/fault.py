@@ -72,9 +72,16 @@ def add(
 
     Limited bandwidth: aks-flex-lab fault add mirror bandwidth rate=100
     """
-    name = fault_proxy_client(ctx).add(
-        service, kind, _parse_attributes(attributes or []), "upstream" if upstream else "downstream"
-    )
+    numbers = {}
+    for pair in attributes or []:
+        key, equals, value = pair.partition("=")
+        try:
+            numbers[key] = float(value) if "." in value else int(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise UsageError("fault-invalid", f"{pair!r} is not KEY=NUMBER.", "For example latency=500.")
+    name = fault_proxy_client(ctx).add(service, kind, numbers, "upstream" if upstream else "downstream")
     console.message(f"{name} is active. Remove it with `{selected_layout(ctx).command} fault clear {service}`.")
 
 
@@ -160,16 +167,3 @@ def list_(ctx: typer.Context, json: JsonOption = False) -> None:
 
 def _describe_toxic(toxic: dict[str, Any]) -> str:
     return " ".join([toxic["type"], *(f"{key}={value}" for key, value in toxic["attributes"].items())])
-
-
-def _parse_attributes(pairs: list[str]) -> dict[str, float]:
-    numbers = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        try:
-            numbers[key] = float(value) if "." in value else int(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise UsageError("fault-invalid", f"{pair!r} is not KEY=NUMBER.", "For example latency=500.")
-    return numbers

@@ -245,18 +245,14 @@ def diff(ctx: typer.Context, name: MachineArgument, json: JsonOption = False) ->
     if json:
         console.print_json([{**difference.document, "shared": difference in shared} for difference in found])
     else:
-        _show(name, own, shared)
+        if own:
+            console.out.print("\n".join(snapshots.render(own)), markup=False)
+        else:
+            console.message(f"Machine {name} does not differ from its snapshot.")
+        if shared:
+            console.message("Kernel state that all machines share differs. Any of them may have changed it:")
+            console.message("\n".join(snapshots.render(shared)))
     sys.exit(1 if own else 0)
-
-
-def _show(name: str, own: list[snapshots.SnapshotDifference], shared: list[snapshots.SnapshotDifference]) -> None:
-    if own:
-        console.out.print("\n".join(snapshots.render(own)), markup=False)
-    else:
-        console.message(f"Machine {name} does not differ from its snapshot.")
-    if shared:
-        console.message("Kernel state that all machines share differs. Any of them may have changed it:")
-        console.message("\n".join(snapshots.render(shared)))
 
 
 def _snapshot_file(machine: EdgeMachine) -> Path:

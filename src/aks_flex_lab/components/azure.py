@@ -48,9 +48,13 @@ class InstanceMetadataComponent:
         net = network.LabNetwork(self.layout)
         for site in net.sites():
             if any(each in ipaddress.ip_network(site.subnet) for each in addresses):
-                self._start(net, site)
-            else:
-                self._stop(net, site)
+                net.site_namespace(site).ip(f"addr replace {IMDS_ADDRESS}/32 dev lo")
+                supervisor, part = ComponentSupervisor(self.layout), self.component(net, site)
+                supervisor.start(part)
+                supervisor.wait(part)
+            elif process := ComponentSupervisor(self.layout).process(f"{METADATA_PREFIX}{site.name}"):
+                process.stop()
+                net.site_namespace(site).ip(f"addr del {IMDS_ADDRESS}/32 dev lo")
 
     def component(self, net: network.LabNetwork, site: EdgeSite) -> LabComponent:
         argv = (
@@ -67,17 +71,6 @@ class InstanceMetadataComponent:
             tcp_probe(inside, IMDS_ADDRESS, 80),
             inside,
         )
-
-    def _start(self, net: network.LabNetwork, site: EdgeSite) -> None:
-        net.site_namespace(site).ip(f"addr replace {IMDS_ADDRESS}/32 dev lo")
-        supervisor, part = ComponentSupervisor(self.layout), self.component(net, site)
-        supervisor.start(part)
-        supervisor.wait(part)
-
-    def _stop(self, net: network.LabNetwork, site: EdgeSite) -> None:
-        if process := ComponentSupervisor(self.layout).process(f"{METADATA_PREFIX}{site.name}"):
-            process.stop()
-            net.site_namespace(site).ip(f"addr del {IMDS_ADDRESS}/32 dev lo")
 
 
 @dataclass(frozen=True)

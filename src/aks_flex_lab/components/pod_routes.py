@@ -104,15 +104,12 @@ class RouteController:
             if route:
                 nodes[node["metadata"]["name"]] = route
             if nodes != before:
-                self._apply(nodes.values())
-
-    def _apply(self, nodes: Iterable[NodeRoute]) -> None:
-        lab_network = LabNetwork(self.layout)
-        sites = lab_network.sites()
-        wan, below = router_tables(sites, nodes)
-        apply_routes(lab_network.wan, wan)
-        for site in sites:
-            apply_routes(lab_network.site_namespace(site), below[site.name])
+                lab_network = LabNetwork(self.layout)
+                sites = lab_network.sites()
+                wan, below = router_tables(sites, nodes.values())
+                apply_routes(lab_network.wan, wan)
+                for site in sites:
+                    apply_routes(lab_network.site_namespace(site), below[site.name])
 
     def _watch(self) -> Iterator[dict[str, Any]]:
         authority = CertificateAuthority(self.layout.pki)

@@ -154,17 +154,16 @@ class EntraAuthority:
         if not principal.enabled:
             return aadsts.DISABLED
         if form.get("client_assertion_type") == entra_grants.ASSERTION_TYPE and assertion:
-            return entra_grants.check_assertion(principal, assertion, self._audiences())
+            here = f"{self._mint.base}/{self._mint.directory.tenant}"
+            return entra_grants.check_assertion(
+                principal, assertion, [f"{here}/oauth2/v2.0/token", f"{here}/v2.0", f"{here}/"]
+            )
         if not secret:
             return aadsts.NO_SECRET
         secrets_known = [one for one in (principal.secret, *principal.older_secrets) if one]
         if not any(_equal_secrets(secret, one) for one in secrets_known):
             return aadsts.WRONG_SECRET
         return aadsts.EXPIRED_SECRET if 0 < principal.secret_expires <= time.time() else None
-
-    def _audiences(self) -> list[str]:
-        here = f"{self._mint.base}/{self._mint.directory.tenant}"
-        return [f"{here}/oauth2/v2.0/token", f"{here}/v2.0", f"{here}/"]
 
     def _password_grant(self, form: Form) -> Response:
         user = form.get("username", "")

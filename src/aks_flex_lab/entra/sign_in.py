@@ -96,15 +96,6 @@ def sign_in_page(application: str, user: str, wrong: str = "") -> HTMLResponse:
     return html_page("Sign in", body)
 
 
-def error_page(message: str) -> HTMLResponse:
-    alert = f'<p role="alert">{html.escape(message)}</p>'
-    return html_page("Sorry, but we're having trouble signing you in", alert, 400)
-
-
-def signed_out_page() -> HTMLResponse:
-    return html_page("You signed out of your account", "<p>You may close this page.</p>")
-
-
 def form_post_page(action: str, fields: Mapping[str, str]) -> HTMLResponse:
     """Returns the form_post response: a form that submits itself, or that the user submits."""
     hidden = (HIDDEN.format(name=html.escape(name), value=html.escape(value)) for name, value in fields.items())
@@ -168,7 +159,8 @@ class SignInPages:
     async def authorize(self, request: Request) -> Response:
         question = self._question(request)
         if isinstance(question, str):
-            return error_page(question)
+            alert = f'<p role="alert">{html.escape(question)}</p>'
+            return html_page("Sorry, but we're having trouble signing you in", alert, 400)
         if refused := _check_request(question):
             return refused
         if request.method == "GET":
@@ -179,7 +171,11 @@ class SignInPages:
         """Redirects to a registered URI. Sessions do not exist, so that nothing else is necessary."""
         redirect = request.query_params.get("post_logout_redirect_uri", "")
         ours = any(redirect in each.redirect_uris for each in self._mint.directory.all())
-        return RedirectResponse(redirect, 303, SECURITY_HEADERS) if redirect and ours else signed_out_page()
+        return (
+            RedirectResponse(redirect, 303, SECURITY_HEADERS)
+            if redirect and ours
+            else html_page("You signed out of your account", "<p>You may close this page.</p>")
+        )
 
     def _question(self, request: Request) -> AuthorizeRequest | str:
         """Validates client and redirect URI. The page shows errors, because the redirect URI is not trusted."""
@@ -231,15 +227,12 @@ def _check_request(question: AuthorizeRequest) -> Response | None:
         return question.respond_error(aadsts.NO_RESPONSE_MODE, asked=mode)
     if "openid" not in parameters.get("scope", "").split():
         return question.respond_error(aadsts.MISSING_PARAMETER, name="scope")
-    if "code_challenge" in parameters and not _is_challenge(parameters):
+    if "code_challenge" in parameters and not (
+        parameters.get("code_challenge_method") == "S256"
+        and bool(PKCE_CHALLENGE.fullmatch(parameters["code_challenge"]))
+    ):
         return question.respond_error(aadsts.NO_CHALLENGE_METHOD)
     return question.respond_error(aadsts.NOBODY_SIGNED_IN) if parameters.get("prompt") == "none" else None
-
-
-def _is_challenge(parameters: Mapping[str, str]) -> bool:
-    return parameters.get("code_challenge_method") == "S256" and bool(
-        PKCE_CHALLENGE.fullmatch(parameters["code_challenge"])
-    )
 
 
 def authenticate(user: EntraPrincipal | None, password: str) -> EntraPrincipal | EntraError:

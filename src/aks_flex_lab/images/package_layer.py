@@ -43,7 +43,8 @@ def _entries(root: Path) -> Iterator[LayerEntry]:
         directory = type(root)(at)
         for name in sorted((*folders, *names)):
             path = directory / name
-            place = _merged(str(path.relative_to(root)))
+            place = str(path.relative_to(root))
+            place = f"usr/{place}" if place.split("/", 1)[0] in MERGED and "/" in place else place
             if f"{place}/".startswith(UNUSED):
                 continue
             if path.is_symlink():
@@ -52,7 +53,3 @@ def _entries(root: Path) -> Iterator[LayerEntry]:
                 yield LayerFile(place, path, path.stat().st_mode & 0o7777)
             elif path.is_dir() and place not in MERGED:
                 yield LayerDirectory(place, path.stat().st_mode & 0o7777)
-
-
-def _merged(place: str) -> str:
-    return f"usr/{place}" if place.split("/", 1)[0] in MERGED and "/" in place else place

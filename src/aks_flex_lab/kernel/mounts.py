@@ -13,7 +13,10 @@ from aks_flex_lab.processes import run
 
 def parse_mounts(mountinfo: str) -> list[Path]:
     """Returns the mount points in the order of their creation."""
-    return [Path(_unescape(line.split()[4])) for line in mountinfo.splitlines()]
+    return [
+        Path(re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), line.split()[4]))
+        for line in mountinfo.splitlines()
+    ]
 
 
 def mounts_below(directory: Path) -> list[Path]:
@@ -59,7 +62,3 @@ def _remove(path: Path, device: int) -> None:
         # A program in the machine set the immutable flag on the file or its directory.
         run("chattr", "-ia", path.parent, path)
         path.rmdir() if stat.S_ISDIR(facts.st_mode) else path.unlink()
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), text)

@@ -87,14 +87,10 @@ def receive_output(connection: socket.socket, session: str) -> int:
             if "exit" in reply:
                 return int(reply["exit"])
             for handle, stream in ((1, "stdout"), (2, "stderr")):
-                _write(handle, base64.b64decode(reply.get(stream, "")))
+                rest = memoryview(base64.b64decode(reply.get(stream, "")))
+                while rest:
+                    rest = rest[os.write(handle, rest) :]
     return POWER_LOST
-
-
-def _write(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
 
 
 @contextlib.contextmanager

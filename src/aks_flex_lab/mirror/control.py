@@ -181,7 +181,11 @@ def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, A
             return [rule.to_json() for rule in board.rules()]
         case ("POST", "rules"):
             rule = board.add(str(body.get("glob", "")), fault_from_json(body), read_times(body.get("times")))
-            return {**rule.to_json(), "files": count_matching_files(state.root, rule.glob)}
+            files = (Path(folder, name) for folder, _, names in os.walk(state.root) for name in names)
+            return {
+                **rule.to_json(),
+                "files": sum(fnmatchcase(str(file.relative_to(state.root)), rule.glob) for file in files),
+            }
         case ("DELETE", "rules", number) if number.isdigit():
             return {"removed": board.remove(int(number))}
         case ("POST", "reset"):
@@ -196,12 +200,6 @@ def read_times(value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise UsageError("mirror-rule-invalid", f"`times` must be a whole number, not {value!r}.")
-
-
-def count_matching_files(root: Path, glob: str) -> int:
-    """Returns how many files of the tree match a pattern; 0 usually means a typing error."""
-    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-    return sum(fnmatchcase(str(file.relative_to(root)), glob) for file in files)
 
 
 @contextmanager

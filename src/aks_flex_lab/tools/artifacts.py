@@ -28,7 +28,6 @@ from aks_flex_lab.tools.tool_store import file_hash, reclaimable_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_lab.tools.recipes import ReleaseFile
     from aks_flex_lab.tools.tool_store import ToolDirectory
     from aks_flex_lab.tools.toolbox import Toolbox
 
@@ -75,11 +74,6 @@ def tar_entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
     info.uid = info.gid = 0
     info.uname = info.gname = "root"
     return info
-
-
-def best_compress() -> Compress:
-    """Returns the compressor: pigz, which uses all cores, or else Python's gzip."""
-    return pigz if shutil.which("pigz") else python_gzip
 
 
 def pigz(plain: Path, done: Path) -> None:
@@ -153,7 +147,9 @@ def artifact_tree(
     toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
 ) -> Path:
     """Returns the tree of release files; adds those of installed tools that it does not have."""
-    tree = ArtifactTree(toolbox.cache / "artifacts" / "tree", compress or best_compress())
+    tree = ArtifactTree(
+        toolbox.cache / "artifacts" / "tree", compress or (pigz if shutil.which("pigz") else python_gzip)
+    )
     if tree.root.exists() and all(each.is_current for each in publications(toolbox)):
         return tree.root
     start = time.monotonic()
@@ -229,16 +225,16 @@ def publish(tree: ArtifactTree, publication: Publication) -> None:
         if file.inside is None:
             tree.link(directory.command(file.commands[0]), file.url)
         else:
-            tree.archive(archive_members(directory, file), file.url)
+            commands = [ArchiveMember(f"{file.inside}/{name}", directory.command(name)) for name in file.commands]
+            below = [
+                path for folder in file.folders for path in (directory.path / folder).rglob("*") if path.is_file()
+            ]
+            tree.archive(
+                (commands + [ArchiveMember(str(path.relative_to(directory.path)), path) for path in below]), file.url
+            )
         add_checksums(tree, file.url, file.checksums)
     if publication.kubernetes:
         publish_node_tarball(tree, directory, publication.kubernetes)
-
-
-def archive_members(directory: ToolDirectory, file: ReleaseFile) -> list[ArchiveMember]:
-    commands = [ArchiveMember(f"{file.inside}/{name}", directory.command(name)) for name in file.commands]
-    below = [path for folder in file.folders for path in (directory.path / folder).rglob("*") if path.is_file()]
-    return commands + [ArchiveMember(str(path.relative_to(directory.path)), path) for path in below]
 
 
 def add_checksums(tree: ArtifactTree, url: str, checksums: Iterable[Checksum]) -> None:

@@ -298,10 +298,6 @@ AnyTool: TypeAlias = "GoTool | DebianTool | PythonTool"
 ALL_TOOLS: tuple[AnyTool, ...] = (*DEBIAN_TOOLS, *PYTHON_TOOLS, *TOOLS)
 
 
-def tool_names(tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tool.name for tool in tools))
-
-
 def go_tool(name: str) -> GoTool:
     """Returns the default version of a tool that the lab downloads or builds, also if it is installed on demand."""
     return next(tool for tool in TOOLS if tool.name == name)
@@ -360,7 +356,11 @@ def tool_versions(name: str, tools: Sequence[AnyTool] = ALL_TOOLS) -> tuple[AnyT
     """Returns all versions of a tool, the default first."""
     known = tuple(tool for tool in tools if tool.name == name)
     if not known:
-        raise UsageError("tool-unknown", f"The catalog has no tool {name!r}.", did_you_mean(name, tool_names(tools)))
+        raise UsageError(
+            "tool-unknown",
+            f"The catalog has no tool {name!r}.",
+            did_you_mean(name, tuple(dict.fromkeys(tool.name for tool in tools))),
+        )
     return known
 
 

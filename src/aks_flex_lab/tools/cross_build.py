@@ -55,7 +55,17 @@ def package_root(package: str, arch: str, cache: Path) -> Path:
 def _download(package: str, arch: str, archives: Path, state: Path) -> None:
     for path in ("lists/partial", "cache/archives/partial"):
         (state / path).mkdir(parents=True)
-    command = download_command(state / "status", apt_options(arch, state))
+    command = download_command(
+        state / "status",
+        {
+            "APT::Architecture": arch,
+            "APT::Architectures": arch,
+            "Dir::State::Lists": state / "lists",
+            "Dir::Cache": state / "cache",
+            "APT::Sandbox::User": "root",
+            "Acquire::Languages": "none",
+        },
+    )
     try:
         run(*command, "--quiet", "update", timeout=DOWNLOAD_SECONDS)
         run(*command, "--quiet", "download", package, cwd=archives, timeout=DOWNLOAD_SECONDS)
@@ -65,18 +75,6 @@ def _download(package: str, arch: str, archives: Path, state: Path) -> None:
             f"The Debian package {package} for {arch} could not be downloaded. {error.message}",
             "Check that a mirror in the sources of this machine's apt has this architecture, then retry.",
         ) from error
-
-
-def apt_options(arch: str, state: Path) -> dict[str, object]:
-    """Returns the options with which apt works as on a machine of an architecture."""
-    return {
-        "APT::Architecture": arch,
-        "APT::Architectures": arch,
-        "Dir::State::Lists": state / "lists",
-        "Dir::Cache": state / "cache",
-        "APT::Sandbox::User": "root",
-        "Acquire::Languages": "none",
-    }
 
 
 def emulator(arch: str) -> list[str | Path]:

@@ -53,7 +53,16 @@ class GoBuilder:
         log.write_text("")
         self.log = log
         go = find_go(needed_go(tool.recipe), self.cache)
-        env = go_environment(tool.recipe, arch, go)
+        env = {
+            "CGO_ENABLED": "1" if tool.recipe.cgo else "0",
+            "GOOS": "linux",
+            "GOARCH": arch,
+            "GOWORK": "off",
+            "GOTOOLCHAIN": "local",
+            "GOROOT": "",  # every Go finds its own
+            "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
+            **garbage_collection(available_memory(), os.cpu_count() or 1),
+        }
         if tool.recipe.cgo and arch != machine_arch():
             env |= cross_build.compiler_environment(tool.recipe, arch, self.cache)
         for command in build_commands(go, tool, into):
@@ -99,19 +108,6 @@ def build_commands(go: Path, tool: GoTool, into: Path) -> list[list[str]]:
             for command in tests
         ),
     ]
-
-
-def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
-    return {
-        "CGO_ENABLED": "1" if recipe.cgo else "0",
-        "GOOS": "linux",
-        "GOARCH": arch,
-        "GOWORK": "off",
-        "GOTOOLCHAIN": "local",
-        "GOROOT": "",  # every Go finds its own
-        "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
-        **garbage_collection(available_memory(), os.cpu_count() or 1),
-    }
 
 
 def available_memory() -> int:
@@ -226,12 +222,8 @@ def is_requirement_met(need: BuildRequirement) -> bool:
     return any(
         next(Path(directory).glob(pattern), None)
         for directory in LIBRARIES
-        for pattern in library_patterns(need.library)
+        for pattern in (need.library, f"*/{need.library}")
     )
-
-
-def library_patterns(library: str) -> tuple[str, str]:
-    return library, f"*/{library}"
 
 
 def require_disk_megabytes(megabytes: int, directories: Iterable[Path]) -> None:

@@ -145,7 +145,9 @@ class ReleaseDownloader:
                 self.resume(file.url, part)
                 return part.rename(path)
             except (OSError, EOFError) as error:
-                if attempt == ATTEMPTS or is_permanent(error):
+                if attempt == ATTEMPTS or (
+                    isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != RANGE_REFUSED
+                ):
                     raise OSError(str(error)) from error
                 if isinstance(error, urllib.error.HTTPError) and error.code == RANGE_REFUSED:
                     part.unlink(missing_ok=True)
@@ -175,11 +177,6 @@ def require_hash(tool: GoTool, file: ReleaseFile, path: Path, algorithm: str, ex
             f"{tool.title}: {file.url} was rejected: its {algorithm} is {actual}, expected {expected}.",
             "A proxy may change the file. Use another network, or `--source build`.",
         )
-
-
-def is_permanent(error: Exception) -> bool:
-    """Returns whether a retry cannot help."""
-    return isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != RANGE_REFUSED
 
 
 def published_hash(text: str, file: ReleaseFile, checksum: Checksum) -> str:

@@ -38,7 +38,9 @@ class GatewayController:
         """Reads the gateway once, and starts or stops the servers accordingly."""
         if self._names is None or not self._names.alive:
             self._names = self._spawn("dns", *dnsmasq_command(self.directory))
-        desired = self._desired()
+        resources = NetworkResources(self.state)
+        found = (resources.find(id_) for id_ in resources.all())
+        desired = openvpn.find_gateway(each.document for each in found if each and each.state == "Succeeded")
         if desired == self._as and (self._running is None or self._running.alive):
             return
         self.stop()
@@ -50,11 +52,6 @@ class GatewayController:
             write_atomically(self.directory / "server.conf", text, 0o600)
             self._running = self._spawn("openvpn", "openvpn", "--config", self.directory / "server.conf")
         self._as = desired
-
-    def _desired(self) -> openvpn.GatewaySpec | None:
-        resources = NetworkResources(self.state)
-        found = (resources.find(id_) for id_ in resources.all())
-        return openvpn.find_gateway(each.document for each in found if each and each.state == "Succeeded")
 
     def _spawn(self, name: str, *argv: str | Path) -> ProcessHandle:
         return spawn([*parent_death_wrapper(), *argv], log=self.directory / f"{name}.log")

@@ -35,7 +35,14 @@ def validity(pem: bytes) -> tuple[datetime, datetime] | None:
     if found is None:
         return None
     try:
-        return _validity(base64.b64decode(found[1]))
+        _, certificate, _ = _element(base64.b64decode(found[1]))
+        _, body, _ = _element(certificate)
+        fields = _elements(body)
+        if fields[0][0] == EXPLICIT_VERSION:
+            fields = fields[1:]
+        # Serial number, signature algorithm, issuer, validity.
+        start, end = _elements(fields[3][1])
+        return _time(*start), _time(*end)
     except (IndexError, ValueError, binascii.Error):
         return None
 
@@ -85,17 +92,6 @@ def find_pair_damage(pem: bytes) -> str:
     finally:
         os.close(file)
     return ""
-
-
-def _validity(der: bytes) -> tuple[datetime, datetime]:
-    _, certificate, _ = _element(der)
-    _, body, _ = _element(certificate)
-    fields = _elements(body)
-    if fields[0][0] == EXPLICIT_VERSION:
-        fields = fields[1:]
-    # Serial number, signature algorithm, issuer, validity.
-    start, end = _elements(fields[3][1])
-    return _time(*start), _time(*end)
 
 
 def _time(tag: int, value: bytes) -> datetime:

@@ -145,7 +145,15 @@ def load_config(
         chosen = (stored,)
     if chosen == (stored,):
         _require_intact(RealHost())
-    loaded = _load(selection, chosen, _stored_pool(selection, chosen) if base is None else base, last)
+    loaded = loader.load(
+        chosen,
+        os.environ,
+        selection.flags,
+        base=_stored_pool(selection, chosen) if base is None else base,
+        last=last,
+    )
+    if selection.pool:
+        loaded.origins.update(dict.fromkeys(pool_settings(selection.pool), "flag --aks-pool"))
     return loaded if chosen == (stored,) else loader.with_join_method(loaded, applied_config())
 
 
@@ -158,15 +166,6 @@ def _require_intact(host: Host) -> None:
             "If the daemon runs, it restores the file from its copy within a minute. If it does not, join the "
             "machine again with a new URL: `aks-flex-rp node join-command --name NAME` prints the command.",
         )
-
-
-def _load(
-    selection: ConfigSelection, chosen: Sequence[Path], base: Sequence[SettingsSource], last: Sequence[SettingsSource]
-) -> LoadedConfig:
-    loaded = loader.load(chosen, os.environ, selection.flags, base=base, last=last)
-    if selection.pool:
-        loaded.origins.update(dict.fromkeys(pool_settings(selection.pool), "flag --aks-pool"))
-    return loaded
 
 
 def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[SettingsSource]:

@@ -101,7 +101,14 @@ def wait_for_approval(
             if not shown or not error.retryable:
                 raise
         if waited >= seconds:
-            raise _not_approved(shown, seconds)
+            raise ConfigError(
+                "enrolment-not-approved",
+                f"This machine, whose key has the fingerprint {shown}, was not approved within {seconds:g} s.",
+                "Approve it with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
+                "FINGERPRINT`, and run the same command again. To wait longer, add `--set "
+                "agent.approvalSeconds=SECONDS`.",
+                retryable=True,
+            )
         sleep(min(pause, max(seconds - waited, 0.1)))
         waited += pause
 
@@ -112,16 +119,6 @@ def approval_message(fingerprint: str) -> str:
         "with the one that `aks-flex-rp pool enrolment machines --pool POOL --id ENROLMENT` lists, and approves it "
         "with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
         f"{fingerprint}`, or in the dashboard."
-    )
-
-
-def _not_approved(fingerprint: str, seconds: float) -> ConfigError:
-    return ConfigError(
-        "enrolment-not-approved",
-        f"This machine, whose key has the fingerprint {fingerprint}, was not approved within {seconds:g} s.",
-        "Approve it with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint FINGERPRINT`, "
-        "and run the same command again. To wait longer, add `--set agent.approvalSeconds=SECONDS`.",
-        retryable=True,
     )
 
 

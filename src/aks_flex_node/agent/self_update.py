@@ -75,15 +75,6 @@ def record_failure(host: Host, config: NodeConfig, why: str) -> None:
     host.apply(WriteFile(release.failed_file(config), ("\n".join(lines) + "\n").encode(), 0o600))
 
 
-def roll_back(host: Host, config: NodeConfig, trial: AgentTrial, why: str) -> None:
-    record_failure(host, config, why)
-    if trial.origin and host.stat(f"{trial.origin}/bin/aks-flex-node"):
-        host.apply(MakeLink(release.current_link(config), trial.origin))
-    else:
-        host.apply(Remove(release.current_link(config)))
-    host.apply(Remove(release.trial_file(config)))
-
-
 def confirm_trial(host: Host, config: NodeConfig, package: str = RUNNING_PACKAGE) -> None:
     """Ends the trial if the running agent is the version on trial."""
     trial = read_trial(host, config)
@@ -169,7 +160,9 @@ class SelfUpdate:
         if not is_due(engine.host, config):
             return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
-            self._refuse_forbidden()
+            policy = read_policy(self.engine.host)
+            forbidden = [f"agent.version {self.engine.config.agent.version} ({AGENT_UPDATES})"]
+            refuse_by_policy(policy, forbidden if policy.forbids(AGENT_UPDATES) else [])
             self._refuse_older()
             self._install()
             self._check()
@@ -186,15 +179,14 @@ class SelfUpdate:
         trial = self._begin_trial()
         cause = ""
         try:
-            self._start()
+            done = self.engine.apply(service.COMPONENT)
+            if not any(action.started_unit for action in done):
+                self._restart()
         except FlexError as error:  # perhaps a process that someone killed: systemd starts the version again
-            cause = self._cause(error)
+            host = self.engine.host
+            lines = diagnosis.read_journal(host, host.unit(service.UNIT_NAME), lines=20)
+            cause = f"It failed to start: {diagnosis.most_relevant_line(lines)}" if lines else error.message
         return self._await_trial(trial, cause)
-
-    def _refuse_forbidden(self) -> None:
-        policy = read_policy(self.engine.host)
-        forbidden = [f"agent.version {self.engine.config.agent.version} ({AGENT_UPDATES})"]
-        refuse_by_policy(policy, forbidden if policy.forbids(AGENT_UPDATES) else [])
 
     def _refuse_older(self) -> None:
         """Raises MachineError for an older version than has run here: an old release is signed, too, but may have
@@ -274,11 +266,6 @@ class SelfUpdate:
         engine.events.emit("agent-update", f"Starting agent version {config.agent.version} on trial.")
         return begin_trial(engine.host, config)
 
-    def _start(self) -> None:
-        done = self.engine.apply(service.COMPONENT)
-        if not any(action.started_unit for action in done):
-            self._restart()
-
     def _restart(self) -> None:
         """Restarts the agent's service, unless a person has stopped it."""
         if not self._is_stopped():
@@ -307,15 +294,14 @@ class SelfUpdate:
             JobKind.UPDATE, JobStatus.DONE, message=f"The agent was updated to version {config.agent.version}."
         )
 
-    def _cause(self, error: FlexError) -> str:
-        """Returns why the agent did not start, from its journal if possible."""
-        host = self.engine.host
-        lines = diagnosis.read_journal(host, host.unit(service.UNIT_NAME), lines=20)
-        return f"It failed to start: {diagnosis.most_relevant_line(lines)}" if lines else error.message
-
     def _roll_back(self, trial: AgentTrial, why: str) -> JobResult:
         host, config = self.engine.host, self.engine.config
-        roll_back(host, config, trial, why)
+        record_failure(host, config, why)
+        if trial.origin and host.stat(f"{trial.origin}/bin/aks-flex-node"):
+            host.apply(MakeLink(release.current_link(config), trial.origin))
+        else:
+            host.apply(Remove(release.current_link(config)))
+        host.apply(Remove(release.trial_file(config)))
         message = failure_reason(host, config)
         try:
             self._restart()

@@ -84,7 +84,9 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     found = ObservedNode(
         node_status(engine, api),
         None if plans is None else drift_lines(plans),
-        None if plans is None else damage_lines(plans),
+        None
+        if plans is None
+        else [line for plan in plans for action in plan.actions if (line := _describe_damage(plan, action))],
         arc_status(engine),
         [engine.host.unit(f"{name}.service") for name in SERVICES],
     )
@@ -250,11 +252,6 @@ def certificate_status(engine: Engine) -> dict[str, Any] | None:
 def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
     actions = [f"{plan.component}: {action.description}" for plan, action in distinct_actions(plans)]
     return [*actions, *(f"{plan.component}: {why}" for plan in plans for _, why in blocked_services(plan))]
-
-
-def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:
-    """Describes the drift that affects programs: damaged files and links to other versions."""
-    return [line for plan in plans for action in plan.actions if (line := _describe_damage(plan, action))]
 
 
 def _describe_damage(plan: ComponentPlan, action: Action) -> str:

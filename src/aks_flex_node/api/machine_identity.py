@@ -55,8 +55,9 @@ def parse_machine_header(text: str) -> MachineIdentity | None:
     if not _ID.fullmatch(found.get("id", "")):
         return None
     host, address = (_HOST_CHARACTERS.sub("", found.get(name, ""))[:MAX_TEXT] for name in ("hostName", "address"))
-    return MachineIdentity(found["id"], host, address, _plain(found.get("os", "")))
-
-
-def _plain(text: str) -> str:
-    return "".join(each for each in text if each.isprintable() and each != "`")[:MAX_TEXT]
+    return MachineIdentity(
+        found["id"],
+        host,
+        address,
+        "".join(each for each in found.get("os", "") if each.isprintable() and each != "`")[:MAX_TEXT],
+    )

@@ -124,7 +124,12 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     """Returns the properties with the options applied. Other properties are unchanged."""
     changed = copy.deepcopy(properties)
     if options.pool is not None:
-        _apply_pool(changed, options.pool)
+        # Sets the pool. Without an identity of its own, the node gets that of the pool.
+        if options.pool and changed.get("azureAuth") == {"method": NO_IDENTITY} and not changed.get("poolName"):
+            del changed["azureAuth"]
+        changed.pop("poolName", None)
+        if options.pool:
+            changed["poolName"] = options.pool
     if options.monitor is not None:
         changed["continuousMonitoring"] = options.monitor
     _apply_identity(changed, options)
@@ -138,15 +143,6 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     if node or "nodeConfig" in changed:  # also when its last setting was removed
         changed["nodeConfig"] = node
     return changed
-
-
-def _apply_pool(changed: Document, pool: str) -> None:
-    """Sets the pool. Without an identity of its own, the node gets that of the pool."""
-    if pool and changed.get("azureAuth") == {"method": NO_IDENTITY} and not changed.get("poolName"):
-        del changed["azureAuth"]
-    changed.pop("poolName", None)
-    if pool:
-        changed["poolName"] = pool
 
 
 def _apply_identity(changed: Document, options: NodeOptions) -> None:
@@ -279,20 +275,16 @@ def _kubelet(before: Document, changes: Sequence[str]) -> Document:
         ):
             raise _not_a_kubelet_setting(change)
         if removes:
-            _remove_setting(kubelet, key, name)
+            inner = kubelet.get(key)
+            if name and isinstance(inner, dict):
+                inner.pop(name, None)
+            if not name or not inner:
+                kubelet.pop(key, None)
         elif name:
             kubelet[key] = {**kubelet.get(key, {}), name: _json_value(value) if key == EXTRA_CONFIG else value}
         else:
             kubelet[key] = _number(change, value) if key in KUBELET_NUMBERS else value
     return kubelet
-
-
-def _remove_setting(kubelet: Document, key: str, name: str) -> None:
-    inner = kubelet.get(key)
-    if name and isinstance(inner, dict):
-        inner.pop(name, None)
-    if not name or not inner:
-        kubelet.pop(key, None)
 
 
 def _number(change: str, value: str) -> int:
@@ -339,7 +331,9 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
         key, equals, value = name.partition("=")
         if change.endswith("-"):
             taints = {
-                identity: each for identity, each in taints.items() if not _matches_taint(identity, key, effect)
+                identity: each
+                for identity, each in taints.items()
+                if not (identity[0] == key and effect in {"", identity[1]})
             }
         elif key and effect:
             taints[key, effect] = {"key": key, **({"value": value} if equals else {}), "effect": effect}
@@ -350,10 +344,6 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
             )
             raise NodeChangeError("taints", change, "is not a taint", hint)
     return list(taints.values())
-
-
-def _matches_taint(identity: tuple[Any, Any], key: str, effect: str) -> bool:
-    return identity[0] == key and effect in {"", identity[1]}
 
 
 def conflicting_paths(first: Document, second: Document, change: NodeOptions | NodeChange) -> list[str]:

@@ -42,14 +42,27 @@ class ImdsCredential:
 
         where = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", IMDS)
         if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _connection_error(where)):
-            raise _unavailable(where, cause)
+            raise AzureCallError(
+                "managed-identity-unavailable",
+                f"The managed identity is not available: {where} does not respond ({cause}).",
+                "Only Azure VMs have a managed identity. On other machines, set `azure.servicePrincipal` or "
+                "`azure.arc`.",
+                retryable=True,
+            )
         try:
             # A proxy for external hosts must not be used for IMDS.
             local = BoundedTransport(use_env_settings=False)
             found = ManagedIdentityCredential(client_id=self._client_id, transport=local, retry_total=3)
             token: AccessToken = found.get_token(*scopes)
         except ClientAuthenticationError as error:
-            raise _unknown(self._client_id, service_message(error.message)) from None
+            which = f"the identity {self._client_id}" if self._client_id else "a system-assigned identity"
+            raise AzureCallError(
+                "managed-identity-not-found",
+                f"This VM does not have {which}: {service_message(error.message)}.",
+                "Assign one with `az vm identity assign`, and check `azure.managedIdentity.clientId`.",
+                retryable=False,
+                status=401,
+            ) from None
         return token
 
 
@@ -67,13 +80,25 @@ class ArcCredential:
 
         where = self._endpoint or himds_endpoint()
         if cause := _connection_error(where):
-            raise _arc_down(where, cause)
+            raise AzureCallError(
+                "arc-agent-unavailable",
+                f"The Azure Arc agent does not respond at {where} ({cause}).",
+                "Check `azcmagent show` and `systemctl status himdsd`. If the machine is not registered yet, run "
+                "`aks-flex-node arc register`.",
+                retryable=True,
+            )
         with _environment({"IDENTITY_ENDPOINT": where + TOKEN_PATH, "IMDS_ENDPOINT": where}):
             try:
                 found = ManagedIdentityCredential(transport=BoundedTransport(use_env_settings=False), retry_total=2)
                 token: AccessToken = found.get_token(*scopes)
             except PermissionError as error:
-                raise _arc_key_unreadable(str(error.filename)) from None
+                raise AzureCallError(
+                    "arc-key-unreadable",
+                    f"The key file {error.filename!s}, with which the Azure Arc agent authorizes callers, cannot be "
+                    "read.",
+                    "Run the command as root, or as a member of the group himds.",
+                    retryable=False,
+                ) from None
             except OSError as error:
                 raise _arc_refused(f"{error.filename}: {error.strerror}") from None
             except AzureError as error:
@@ -127,45 +152,6 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-
-
-def _unavailable(where: str, cause: str) -> AzureCallError:
-    return AzureCallError(
-        "managed-identity-unavailable",
-        f"The managed identity is not available: {where} does not respond ({cause}).",
-        "Only Azure VMs have a managed identity. On other machines, set `azure.servicePrincipal` or `azure.arc`.",
-        retryable=True,
-    )
-
-
-def _unknown(client_id: str | None, reason: str) -> AzureCallError:
-    which = f"the identity {client_id}" if client_id else "a system-assigned identity"
-    return AzureCallError(
-        "managed-identity-not-found",
-        f"This VM does not have {which}: {reason}.",
-        "Assign one with `az vm identity assign`, and check `azure.managedIdentity.clientId`.",
-        retryable=False,
-        status=401,
-    )
-
-
-def _arc_down(where: str, cause: str) -> AzureCallError:
-    return AzureCallError(
-        "arc-agent-unavailable",
-        f"The Azure Arc agent does not respond at {where} ({cause}).",
-        "Check `azcmagent show` and `systemctl status himdsd`. If the machine is not registered yet, run "
-        "`aks-flex-node arc register`.",
-        retryable=True,
-    )
-
-
-def _arc_key_unreadable(file: str) -> AzureCallError:
-    return AzureCallError(
-        "arc-key-unreadable",
-        f"The key file {file}, with which the Azure Arc agent authorizes callers, cannot be read.",
-        "Run the command as root, or as a member of the group himds.",
-        retryable=False,
-    )
 
 
 def _arc_refused(reason: str) -> AzureCallError:

@@ -116,7 +116,12 @@ def wait_for_operation(
         if state.lower() in ENDED:
             raise operation_failed_error(operation, state, result)
         if timeout.clock() - start > timeout.seconds:
-            raise operation_late_error(operation, timeout.seconds)
+            raise AzureCallError(
+                "azure-operation-timeout",
+                f"The Azure operation for {operation.what} did not finish within {timeout.seconds / 60:.0f} min.",
+                "The operation continues in Azure. Run the same command again to continue waiting.",
+                retryable=True,
+            )
         last_message = _report_progress(operation, timeout.now() - operation.began, last_message, note)
         timeout.sleep(pause)
 
@@ -184,15 +189,6 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
         "the same command again.",
         retryable=False,
         code=code,
-    )
-
-
-def operation_late_error(operation: AzureOperation, seconds: float) -> AzureCallError:
-    return AzureCallError(
-        "azure-operation-timeout",
-        f"The Azure operation for {operation.what} did not finish within {seconds / 60:.0f} min.",
-        "The operation continues in Azure. Run the same command again to continue waiting.",
-        retryable=True,
     )
 
 

@@ -63,7 +63,13 @@ def assign(
             if error.code == "RoleAssignmentExists":
                 return False
             if error.status == 403:
-                raise assignment_forbidden_error(scope, role, principal, error) from error
+                raise FlexError(
+                    "role-assignment-forbidden",
+                    f"The role {role.name} on {scope} could not be assigned: {error.message}",
+                    "The operator needs the role User Access Administrator (or Owner) on this scope. Or set "
+                    "`azure.arc.autoRoleAssignment` to false, and ask a user with this role to run: "
+                    f"{assignment_command(scope, role, principal)}",
+                ) from error
             if not (error.retryable or error.code == "PrincipalNotFound") or not deadline.pause():
                 raise
             unknown = error.code == "PrincipalNotFound"
@@ -111,14 +117,4 @@ def assignment_command(scope: str, role: AzureRole, principal: str) -> str:
     return (
         f"az role assignment create --assignee-object-id {principal} --assignee-principal-type ServicePrincipal "
         f'--role "{role.name}" --scope {scope}'
-    )
-
-
-def assignment_forbidden_error(scope: str, role: AzureRole, principal: str, error: AzureCallError) -> FlexError:
-    return FlexError(
-        "role-assignment-forbidden",
-        f"The role {role.name} on {scope} could not be assigned: {error.message}",
-        "The operator needs the role User Access Administrator (or Owner) on this scope. Or set "
-        "`azure.arc.autoRoleAssignment` to false, and ask a user with this role to run: "
-        f"{assignment_command(scope, role, principal)}",
     )

@@ -188,7 +188,11 @@ class HostDisk:
         if target.is_dir() and not target.is_symlink():
             if not _mounted_below(target):
                 with contextlib.suppress(FileNotFoundError):
-                    _remove_if_empty(target)
+                    try:
+                        target.rmdir()
+                    except OSError as error:
+                        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                            raise  # other content is not removed
             return
         with contextlib.suppress(NotADirectoryError):
             target.unlink(missing_ok=True)
@@ -269,14 +273,6 @@ def _remove_any(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _remove_if_empty(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise  # other content is not removed
 
 
 def _explained(error: OSError, doing: str) -> MachineError:

@@ -14,12 +14,11 @@ MOUNTINFO = "/proc/self/mountinfo"
 
 def mount_points(text: str) -> list[str]:
     """Parses the mount points from mountinfo, in mount order."""
-    return [_plain(line.split(" ")[4]) for line in text.splitlines() if line]
-
-
-def _plain(field: str) -> str:
-    """Decodes octal escapes of spaces and special characters."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    return [
+        re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4])
+        for line in text.splitlines()
+        if line
+    ]
 
 
 def mounts_below(points: Iterable[str], path: str) -> list[str]:

@@ -77,7 +77,14 @@ class LiveSystem:
     def do(self, action: Action) -> None:
         match action:
             case SetSysctl(key, value):
-                _set_sysctl(key, value)
+                try:
+                    Path(sysctl_path(key)).write_text(value + "\n")
+                except OSError as error:
+                    raise MachineError(
+                        "sysctl-failed",
+                        f"Could not set {key} to {value}: {error.strerror}.",
+                        "In a container, the host must allow it. If the key is missing, load its kernel module.",
+                    ) from error
             case KillGroup(path, seconds):
                 kill_group(path, seconds)
             case Unmount(path):
@@ -205,17 +212,6 @@ class UnitCache:
 def sysctl_path(key: str) -> str:
     """Returns the /proc path of a sysctl key. A key with slashes may have dots inside of a name."""
     return "/proc/sys/" + key.replace(".", "/")
-
-
-def _set_sysctl(key: str, value: str) -> None:
-    try:
-        Path(sysctl_path(key)).write_text(value + "\n")
-    except OSError as error:
-        raise MachineError(
-            "sysctl-failed",
-            f"Could not set {key} to {value}: {error.strerror}.",
-            "In a container, the host must allow it. If the key is missing, load its kernel module.",
-        ) from error
 
 
 def unmount(path: str) -> None:

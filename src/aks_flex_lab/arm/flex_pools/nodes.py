@@ -79,7 +79,13 @@ class ClusterNodes:
     async def create_bootstrap_token(self, pool: str, seconds: int) -> str:
         if not self._has_roles:
             for name, role, group in BOOTSTRAP_ROLES:
-                binding = _binding(name, role, group)
+                binding: KubeObject = {
+                    "apiVersion": f"{RBAC_GROUP}/v1",
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": f"aks-flex-pools:{name}"},
+                    "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+                    "subjects": [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": group}],
+                }
                 await self._client.apply(f"{BINDINGS}/{binding['metadata']['name']}", binding)
             self._has_roles = True
         token_id, token_secret = _random(6), _random(16)
@@ -225,16 +231,6 @@ def _full_name(pod: KubeObject) -> str:
 
 def _sorted(taints: Iterable[KubeObject]) -> list[list[tuple[str, Any]]]:
     return sorted(sorted(each.items()) for each in taints)
-
-
-def _binding(name: str, role: str, group: str) -> KubeObject:
-    return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"aks-flex-pools:{name}"},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": group}],
-    }
 
 
 def _token_secret(token_id: str, token_secret: str, pool: str, seconds: int) -> KubeObject:

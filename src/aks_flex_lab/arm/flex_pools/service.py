@@ -216,7 +216,11 @@ class _MachineHandlers(_Handlers):
 
     async def get(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         cluster = self.cluster(caller, "/machines/read", found, request.url.path)
-        machine = self._known(self.own.store.read(), cluster, found)
+        state = self.own.store.read()
+        pool = self.pool(state, cluster, found["pool"])
+        machine = state.machines.get(f"{pool.id}/machines/{found['machine']}".lower())
+        if machine is None:
+            raise _not_found(f"machine {found['machine']} in agent pool {pool.name}")
         return await self._shown(machine)
 
     async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
@@ -274,17 +278,7 @@ class _MachineHandlers(_Handlers):
             node = await nodes.find(machine.node_name)
         except CLUSTER_ERRORS:
             node = None  # the last known version is shown
-        self._remember(machine, node)
-        return JSONResponse(views.machine_document(machine, node), status, headers=headers)
-
-    async def _nodes(self, pool: FlexPool) -> dict[str, ObservedNode]:
-        try:
-            return await self.own.controller.nodes_of(pool.id).all()
-        except CLUSTER_ERRORS:
-            return {}
-
-    def _remember(self, machine: PoolMachine, node: ObservedNode | None) -> None:
-        """Stores the version of the Node, which is shown while the Node is gone. The eTag does not change."""
+        # Stores the version of the Node, which is shown while the Node is gone. The eTag does not change.
 
         def change(stored: PoolState) -> PoolState:
             known = stored.machines.get(machine.id.lower())
@@ -292,13 +286,13 @@ class _MachineHandlers(_Handlers):
 
         if node and node.version and node.version != machine.current_version:
             self.own.store.update(change)
+        return JSONResponse(views.machine_document(machine, node), status, headers=headers)
 
-    def _known(self, state: PoolState, cluster: ManagedCluster, found: re.Match[str]) -> PoolMachine:
-        pool = self.pool(state, cluster, found["pool"])
-        machine = state.machines.get(f"{pool.id}/machines/{found['machine']}".lower())
-        if machine is None:
-            raise _not_found(f"machine {found['machine']} in agent pool {pool.name}")
-        return machine
+    async def _nodes(self, pool: FlexPool) -> dict[str, ObservedNode]:
+        try:
+            return await self.own.controller.nodes_of(pool.id).all()
+        except CLUSTER_ERRORS:
+            return {}
 
 
 def _is_upgrade(body: Document, pool: FlexPool, known: FlexPool) -> bool:

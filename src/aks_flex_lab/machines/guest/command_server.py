@@ -24,7 +24,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 PORT_NAMES = "/sys/class/virtio-ports/*/name"  # below a directory with the name of the device
 PORT_PREFIX = "aks-flex-lab."
@@ -123,15 +123,13 @@ class Port:
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._receive(json.loads(line))
-
-    def _receive(self, message: dict[str, Any]) -> None:
-        name = message["session"]
-        if "argv" in message:
-            self._end()
-            self.session = Session(self, name, message["argv"])
-        elif self.session and self.session.name == name:
-            self.session.input.put(base64.b64decode(message["stdin"]))
+                    message = json.loads(line)
+                    name = message["session"]
+                    if "argv" in message:
+                        self._end()
+                        self.session = Session(self, name, message["argv"])
+                    elif self.session and self.session.name == name:
+                        self.session.input.put(base64.b64decode(message["stdin"]))
 
     def _end(self) -> None:
         if self.session:

@@ -112,20 +112,15 @@ def _settings(profile: Mapping[str, Any]) -> MachineSettings:
     labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
     if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
         raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
+    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
+    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
     return MachineSettings(
-        _full_version(profile),
+        (current if satisfies(current, desired) else desired),
         most,
         None if labels is None else {str(key): str(value) for key, value in labels.items()},
         None if taints is None else tuple(str(each) for each in taints),
         _object(profile, "kubeletConfig"),
     )
-
-
-def _full_version(profile: Mapping[str, Any]) -> str:
-    """Returns the version with its patch version if AKS has chosen it: the API also accepts `1.34`."""
-    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
-    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
-    return current if satisfies(current, desired) else desired
 
 
 def has_patch(version: str) -> bool:

@@ -155,7 +155,12 @@ class MachineRegistration:
             write_record(self.host, replace(own, etag=etag))
             return
         if machine and machine.is_unfinished:
-            raise machine_busy_error(self.pool, self.name)
+            raise AzureCallError(
+                "machine-busy",
+                f"AKS is still changing Machine {self.name} of {self.pool}.",
+                "Run the same command again in a few minutes.",
+                retryable=True,
+            )
         owner = this_host(self.host)
         if machine and not machine.is_failed and machine.owner == owner and not differs(self.settings, machine):
             self.note(f"Machine {self.name} is registered")
@@ -182,15 +187,6 @@ class MachineRegistration:
             self._operation = None
         record = read_record(self.host)
         return record.etag if record else ""
-
-
-def machine_busy_error(pool: PoolId, name: str) -> AzureCallError:
-    return AzureCallError(
-        "machine-busy",
-        f"AKS is still changing Machine {name} of {pool}.",
-        "Run the same command again in a few minutes.",
-        retryable=True,
-    )
 
 
 def delete_registered(

@@ -172,7 +172,7 @@ class Azcmagent:
             "location": spec.location,
             "cloud": spec.cloud,
             "tags": ",".join(
-                f"{key}={value}" for key, value in sorted(spec.tags.items()) if is_plain_tag(key + value)
+                f"{key}={value}" for key, value in sorted(spec.tags.items()) if (not set(key + value) & set(",='\""))
             ),
         }
         with self._settings_file({key: value for key, value in settings.items() if value}):
@@ -213,13 +213,6 @@ class Azcmagent:
                 "https://aka.ms/arc/azcmerror.",
                 retryable=True,
             ) from error
-
-
-def is_plain_tag(text: str) -> bool:
-    """Returns whether azcmagent accepts a tag: it takes all tags as one argument. Other tags are set through Azure
-    Resource Manager.
-    """
-    return not set(text) & set(",='\"")
 
 
 def remove_settings_file(host: Host) -> None:

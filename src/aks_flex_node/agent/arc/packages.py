@@ -163,7 +163,8 @@ class AzcmagentPackage:
             raise azcmagent_missing_error("this machine has no apt")
         source = repository(self.config, release)
         key = verified_keyring(self.fetch(source.key), self.config.azure.arc.package.key_fingerprints, source.key)
-        with self._apt(self._line(source), key) as conf:
+        url = artifact_sources(self.config).resolve(source.url).url
+        with self._apt(f"deb [signed-by={self.apt_directory}/key.gpg] {url} {source.suite} main\n", key) as conf:
             self._finish_interrupted_dpkg()
             self._run((*APT, "-c", conf, "update"), f"read the package list of {source.url}", UPDATE_SECONDS)
             arguments = ("install", "--yes", "--no-install-recommends", PACKAGE)
@@ -229,10 +230,6 @@ class AzcmagentPackage:
         finally:
             self.clean_up()
 
-    def _line(self, source: AptRepository) -> str:
-        url = artifact_sources(self.config).resolve(source.url).url
-        return f"deb [signed-by={self.apt_directory}/key.gpg] {url} {source.suite} main\n"
-
     def _conf(self) -> str:
         directory, sources = self.apt_directory, artifact_sources(self.config)
         settings = {
@@ -267,7 +264,13 @@ class AzcmagentPackage:
             self.host.apply(Run(argv, why, seconds=seconds + LOCK_SECONDS))
         except MachineError as error:
             if BUSY.search(error.message):
-                raise packages_busy_error() from error
+                raise BusyError(
+                    "package-manager-locked",
+                    f"Another package manager has been running on this machine for more than {LOCK_SECONDS} s.",
+                    "Wait until it finishes (`fuser -v /var/lib/dpkg/lock-frontend` shows the process), then run "
+                    "the same command again.",
+                    retryable=True,
+                ) from error
             raise ArtifactError(
                 "arc-package-failed",
                 f"Could not {why}: {error.message.partition(': ')[2] or error.message}",
@@ -280,16 +283,6 @@ class AzcmagentPackage:
 def _names(host: Host, path: str) -> set[str]:
     text = (host.read(path) or b"").decode(errors="replace")
     return {line.partition(":")[0] for line in text.splitlines()}
-
-
-def packages_busy_error() -> BusyError:
-    return BusyError(
-        "package-manager-locked",
-        f"Another package manager has been running on this machine for more than {LOCK_SECONDS} s.",
-        "Wait until it finishes (`fuser -v /var/lib/dpkg/lock-frontend` shows the process), then run the same "
-        "command again.",
-        retryable=True,
-    )
 
 
 def azcmagent_missing_error(cause: str) -> MachineError:

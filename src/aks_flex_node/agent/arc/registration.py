@@ -148,10 +148,21 @@ class ArcRegistration:
     def _connect(self, azcmagent: Azcmagent, want: ArcMachineSpec) -> None:
         shown, record = azcmagent.status(), self._records.read()
         if shown.is_registered and not same_id(shown.id, want.id):
-            raise connected_elsewhere_error(shown.id, want.id)
+            raise MachineError(
+                "arc-connected-elsewhere",
+                f"This machine is already connected to Azure Arc as {shown.id}, not as {want.id}. Nothing was "
+                "changed.",
+                "Set `azure.subscriptionId`, `azure.arc.resourceGroup` and `azure.arc.machineName` to match the "
+                "existing connection, or disconnect it first with `azcmagent disconnect`.",
+            )
         if shown.is_registered and shown.status == "Expired":
             if not record.connected:
-                raise expired_error(want.id)
+                raise MachineError(
+                    "arc-expired",
+                    f"The connection of {want.id} to Azure Arc has expired: the machine was offline for too long.",
+                    "The agent did not create this connection and does not change it. Run `azcmagent disconnect "
+                    "--force-local-only`, delete the machine in Azure, then run the same command again.",
+                )
             self._drop_expired_connection(azcmagent, want)
         elif shown.is_registered:
             self._records.update(machine=want.id)
@@ -245,24 +256,6 @@ class ArcRegistration:
                 roles.wait(arm, want.cluster)
                 return True
             return roles.check(arm, want.cluster, self._records.read().principal)
-
-
-def connected_elsewhere_error(there: str, here: str) -> MachineError:
-    return MachineError(
-        "arc-connected-elsewhere",
-        f"This machine is already connected to Azure Arc as {there}, not as {here}. Nothing was changed.",
-        "Set `azure.subscriptionId`, `azure.arc.resourceGroup` and `azure.arc.machineName` to match the existing "
-        "connection, or disconnect it first with `azcmagent disconnect`.",
-    )
-
-
-def expired_error(machine: str) -> MachineError:
-    return MachineError(
-        "arc-expired",
-        f"The connection of {machine} to Azure Arc has expired: the machine was offline for too long.",
-        "The agent did not create this connection and does not change it. Run `azcmagent disconnect "
-        "--force-local-only`, delete the machine in Azure, then run the same command again.",
-    )
 
 
 def machine_gone_error(machine: str) -> FlexError:

@@ -18,8 +18,6 @@ from aks_flex_node.host.disk import temporary_path
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.azure.roles import AzureRole
@@ -74,7 +72,13 @@ def same_id(one: str, other: str) -> bool:
 def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
     azure, cluster = config.azure, resolved.target_cluster(config)
     arc, settings = azure.arc, resolved.arc_settings(config)
-    _require(settings)
+    missing = [path for path, value in settings.items() if not value]
+    if missing:
+        raise ConfigError(
+            "arc-settings-missing",
+            f"Registration with Azure Arc requires these settings: {', '.join(missing)}.",
+            "Set them, or set `azure.arc.enabled` to false.",
+        )
     return ArcMachineSpec(
         subscription=settings["azure.subscriptionId"],
         resource_group=settings["azure.resourceGroup"],
@@ -113,16 +117,6 @@ def _role_scope(cluster: tuple[str, str, str] | None, pool: str) -> str:
     if cluster is None:
         return ""
     return managed_cluster_id(*cluster) + (f"/agentPools/{pool}" if pool else "")
-
-
-def _require(settings: Mapping[str, str]) -> None:
-    missing = [path for path, value in settings.items() if not value]
-    if missing:
-        raise ConfigError(
-            "arc-settings-missing",
-            f"Registration with Azure Arc requires these settings: {', '.join(missing)}.",
-            "Set them, or set `azure.arc.enabled` to false.",
-        )
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class ArcUnregistration:
         found = machine_agent.find_azcmagent(self.host)
         azcmagent = Azcmagent(self.host, found) if found else None
         try:
-            if azcmagent and self._is_ours(azcmagent, record):
+            if azcmagent and same_id(azcmagent.status().id, record.machine):
                 if self._is_replaced(record):
                     azcmagent.disconnect_locally()
                 else:
@@ -74,10 +74,6 @@ class ArcUnregistration:
             self.note(f"azcmagent could not disconnect: {error.message}")
             self._forget(azcmagent)
         return self._delete(record)
-
-    def _is_ours(self, azcmagent: Azcmagent, record: ArcRecord) -> bool:
-        """Returns whether azcmagent is connected as the machine that the agent registered."""
-        return same_id(azcmagent.status().id, record.machine)
 
     def _is_replaced(self, record: ArcRecord) -> bool:
         """Returns whether another machine was registered under the same name. azcmagent deletes by name and would

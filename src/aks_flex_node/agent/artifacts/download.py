@@ -89,7 +89,13 @@ class Download:
             self._start_over()
             self._partial.unlink(missing_ok=True)
             if last:
-                raise wrong_digest_error(self._location, self._digest, found)
+                raise ArtifactError(
+                    "artifact-checksum-mismatch",
+                    f"The checksum of {self._location} does not match: expected {self._digest}, found {found}.",
+                    "The file was downloaded twice. Check whether a proxy or a mirror alters it, and whether the "
+                    "expected hash is the hash of this file.",
+                    retryable=True,
+                )
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _resume(self) -> None:
@@ -219,16 +225,6 @@ def require_whole(size: int, length: int | None) -> None:
     """
     if length is not None and size != length:
         raise AttemptFailed("the connection was interrupted")
-
-
-def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
-    return ArtifactError(
-        "artifact-checksum-mismatch",
-        f"The checksum of {location} does not match: expected {expected}, found {found}.",
-        "The file was downloaded twice. Check whether a proxy or a mirror alters it, and whether the expected hash "
-        "is the hash of this file.",
-        retryable=True,
-    )
 
 
 def artifact_unreachable_error(location: DownloadUrl, fault: AttemptFailed) -> ArtifactError:

@@ -119,7 +119,7 @@ class ArtifactFetcher:
             except ArtifactError as error:
                 if error.name == "artifact-not-found":
                     continue  # publishers use sha256 or sha512, with different file names
-                if not self._is_mirrored(artifact):
+                if self._sources.resolve(artifact.url).url == artifact.publisher_url:
                     raise
                 failure = error  # a machine with a mirror may not reach the publisher
                 break
@@ -127,9 +127,6 @@ class ArtifactFetcher:
             if digest:
                 return TrustedDigest(digest, DigestSource.PUBLISHER)
         raise unverified_error(artifact, failure)
-
-    def _is_mirrored(self, artifact: Artifact) -> bool:
-        return self._sources.resolve(artifact.url).url != artifact.publisher_url
 
     def _require_published(self, artifact: Artifact) -> None:
         """Raises artifact-not-found if the file itself does not exist: then a checksum would not help."""

@@ -80,10 +80,6 @@ def begin_staging(tree: ArtifactTree) -> None:
     make_directory(partial_dir(tree))
 
 
-def discard_staging(tree: ArtifactTree) -> None:
-    remove_tree(partial_dir(tree))
-
-
 def stage_artifact(
     tree: ArtifactTree, artifact: Artifact, blob: VerifiedFile, check: Callable[[], None]
 ) -> StagedFiles:
@@ -189,7 +185,14 @@ class TreeBuild:
             self.fail(error)
         except OSError as error:
             progress.set_state(TransferState.FAILED)
-            self.fail(store_unusable_error(self.tree, error))
+            self.fail(
+                ArtifactError(
+                    "artifact-store-not-writable",
+                    f"{self.tree.component} {self.tree.version} could not be stored: {error}.",
+                    f"Run `findmnt -T {self.tree.staging.parent}` and `dmesg | tail`. If the file system is mounted "
+                    "read-only, mount it read-write, then run the same command again.",
+                )
+            )
         except Exception as error:  # otherwise wait() would never return
             progress.set_state(TransferState.FAILED)
             self.fail(unexpected_error(artifact, error))
@@ -255,21 +258,12 @@ class TreeBuild:
     def _end_if_failed(self) -> None:
         if self.error and not self._unpacking and not self.over.is_set():
             with suppress(OSError):  # the next run removes it before it starts
-                discard_staging(self.tree)
+                remove_tree(partial_dir(self.tree))
             self.over.set()
 
     def _check(self) -> None:
         if self._stopped.is_set():
             raise stopped_error()
-
-
-def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
-    return ArtifactError(
-        "artifact-store-not-writable",
-        f"{tree.component} {tree.version} could not be stored: {error}.",
-        f"Run `findmnt -T {tree.staging.parent}` and `dmesg | tail`. If the file system is mounted read-only, mount "
-        "it read-write, then run the same command again.",
-    )
 
 
 def unexpected_error(artifact: Artifact, error: Exception) -> ArtifactError:

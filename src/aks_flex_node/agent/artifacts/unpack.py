@@ -46,9 +46,18 @@ def unpack(artifact: Artifact, blob: VerifiedFile, root: Path, check: Callable[[
                 check()
                 extraction.extract(member, stream)
     except ArchiveBroken as error:
-        raise archive_broken_error(artifact, str(error)) from error
+        raise ArtifactError(
+            "archive-corrupt",
+            f"The archive {redact_url(artifact.url)} {error!s}.",
+            "The file matches its checksum, so it was published damaged, or the checksum belongs to another file. "
+            "Report it to the publisher, or use another version.",
+        ) from error
     except ArchiveHostile as error:
-        raise archive_hostile_error(artifact, str(error)) from error
+        raise ArtifactError(
+            "archive-unsafe",
+            f"The archive {redact_url(artifact.url)} {error!s}. Nothing was extracted.",
+            "Do not use this file. Report it to its publisher and to the administrator of the mirror.",
+        ) from error
     extraction.require_all()
     return extraction.staged
 
@@ -66,7 +75,10 @@ class Extraction:
         if selected is None or member.kind == "folder":
             return
         path = target_path(selected, member)
-        target = self._prepare_target(path, member)
+        target = self.root / path
+        make_directory(target.parent)
+        if path in self.staged or os.path.lexists(target):
+            raise ArchiveHostile(f"extracts {display_name(member.name)} to a path that already exists")
         if member.kind == "file":
             mode = file_mode(selected, member)
             with explain_disk_full(target, member.size):
@@ -89,17 +101,9 @@ class Extraction:
             each for each in self.artifact.files if not each.is_prefix and clean_name(each.member) == member.name
         ]
         below = [
-            each for each in self.artifact.files if each.is_prefix and is_below(member.name, member_prefix(each))
+            each for each in self.artifact.files if each.is_prefix and member.name.startswith(member_prefix(each))
         ]
         return next(iter([*exact, *below]), None)
-
-    def _prepare_target(self, path: str, member: ArchiveMember) -> Path:
-        """Returns the target path of a file and creates its parent directories."""
-        target = self.root / path
-        make_directory(target.parent)
-        if path in self.staged or os.path.lexists(target):
-            raise ArchiveHostile(f"extracts {display_name(member.name)} to a path that already exists")
-        return target
 
     def _link_file(self, member: ArchiveMember, target: Path) -> StagedFile:
         first = self.paths_by_member.get(member.target)
@@ -138,10 +142,6 @@ def member_prefix(artifact_file: ArtifactFile) -> str:
     return f"{clean}/" if clean else ""
 
 
-def is_below(name: str, prefix: str) -> bool:
-    return name.startswith(prefix)
-
-
 def target_path(artifact_file: ArtifactFile, member: ArchiveMember) -> str:
     if not artifact_file.is_prefix:
         return clean_name(artifact_file.path)
@@ -153,23 +153,6 @@ def file_mode(artifact_file: ArtifactFile, member: ArchiveMember) -> int:
     if not artifact_file.is_prefix:
         return artifact_file.mode
     return artifact_file.mode & (0o755 if member.mode & 0o100 else 0o644)
-
-
-def archive_broken_error(artifact: Artifact, cause: str) -> ArtifactError:
-    return ArtifactError(
-        "archive-corrupt",
-        f"The archive {redact_url(artifact.url)} {cause}.",
-        "The file matches its checksum, so it was published damaged, or the checksum belongs to another file. "
-        "Report it to the publisher, or use another version.",
-    )
-
-
-def archive_hostile_error(artifact: Artifact, cause: str) -> ArtifactError:
-    return ArtifactError(
-        "archive-unsafe",
-        f"The archive {redact_url(artifact.url)} {cause}. Nothing was extracted.",
-        "Do not use this file. Report it to its publisher and to the administrator of the mirror.",
-    )
 
 
 def archive_incomplete_error(artifact: Artifact, cause: str) -> ArtifactError:

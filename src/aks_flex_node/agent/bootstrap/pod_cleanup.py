@@ -37,7 +37,9 @@ def pod_removal(
     `owned` are the services in the ledger: the file of a unit may be damaged.
     """
     found = found or {}
-    foreign = frozenset(name for name in SERVICES if name not in owned and _is_foreign(host, name))
+    foreign = frozenset(
+        name for name in SERVICES if name not in owned and (host.unit(name).exists and not _is_ours(host, name))
+    )
     ours = [name for name in SERVICES if name in owned or _is_ours(host, name)]
     if not host.live:
         return []
@@ -71,11 +73,6 @@ def _processes(host: Host, ours: Sequence[str], foreign: frozenset[str]) -> Iter
 
 def _is_ours(host: Host, name: str) -> bool:
     return b"aks-flex-node" in (host.read(f"/etc/systemd/system/{name}") or b"")
-
-
-def _is_foreign(host: Host, name: str) -> bool:
-    """Returns whether a service of that name exists that the agent did not install; its containers are kept."""
-    return host.unit(name).exists and not _is_ours(host, name)
 
 
 def _mounts(

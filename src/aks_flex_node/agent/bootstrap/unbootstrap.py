@@ -88,7 +88,9 @@ class Unbootstrap:
         with self._collect_problem():  # a disk that cannot be written does not stop the removal of the rest
             self._set_damaged_state_aside()
             self._save_state()
-        self._shared_dirs = self._shared_folders()
+        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
+        found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
+        self._shared_dirs = frozenset(found | {self.engine.config.paths.install_dir})
         for path in self._lost_originals():
             self.progress.note(f"{path} existed before the join, but its copy is lost or damaged: it is not restored")
         if self.node_removal and self._was_node:
@@ -116,17 +118,16 @@ class Unbootstrap:
             with self._step(name, title, counted=False):
                 try:
                     if name == prerequisites.MACHINE_CLEANUP:
-                        self._leave_node_to_aks()
+                        # Forgets the command that deletes the Node: AKS deletes it with its Machine.
+                        self.manual_commands = [
+                            line for line in self.manual_commands if not line.startswith("kubectl delete node ")
+                        ]
                     self.manual_commands += act()
                 except FlexError as error:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
         if self.report_remaining:
             self._report_remaining(self.report_remaining)
-
-    def _leave_node_to_aks(self) -> None:
-        """Forgets the command that deletes the Node: AKS deletes it with its Machine."""
-        self.manual_commands = [line for line in self.manual_commands if not line.startswith("kubectl delete node ")]
 
     def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
         """Reports the resources that are left in Azure to the provider, and forgets those that it removes."""
@@ -267,11 +268,6 @@ class Unbootstrap:
         records = {path: one for owned in ledger.components.values() for path, one in owned.paths.items()}
         copies = {path: (record.get("original") or {}).get("copy") for path, record in records.items()}
         return [path for path, copy in copies.items() if copy and not is_intact_copy(host, copy)]
-
-    def _shared_folders(self) -> frozenset[str]:
-        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
-        found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
-        return frozenset(found | {self.engine.config.paths.install_dir})
 
     def left_on_purpose(self) -> list[str]:
         """Returns what was kept intentionally: files of other programs, and artifacts if requested."""

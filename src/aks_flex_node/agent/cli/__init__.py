@@ -23,7 +23,10 @@ def main() -> None:
 
         text = find_page(arguments)
         if text is not None:
-            _print_page(text)
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:
+                _discard_output()
             return
     from aks_flex_node.agent.cli.internal_commands import main as internal_main
 
@@ -38,13 +41,6 @@ def main() -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             _discard_output()
-
-
-def _print_page(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        _discard_output()
 
 
 def _discard_output() -> None:

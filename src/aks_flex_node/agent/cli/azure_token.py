@@ -23,16 +23,12 @@ def print_azure_token() -> None:
         print("This command is internal. It prints a token and does not run on a terminal.", file=sys.stderr)
         sys.exit(2)
     try:
-        document: Mapping[str, Any] = _sign_in(sys.stdin.read())
+        from aks_flex_node.agent.config.loader import load_text
+
+        config = load_text(sys.stdin.read(), "the node's configuration", {}, {}).config
+        token = azure_sign_in.sign_in(config, provider_scope(config))
+        document: Mapping[str, Any] = {"token": token.value, "seconds": max(0.0, token.expires - time.time())}
     except FlexError as error:
         about = {"name": error.name, "message": error.message, "hint": error.hint, "retryable": error.retryable}
         document = {"error": about}
     print(json.dumps(document))
-
-
-def _sign_in(bundle: str) -> dict[str, Any]:
-    from aks_flex_node.agent.config.loader import load_text
-
-    config = load_text(bundle, "the node's configuration", {}, {}).config
-    token = azure_sign_in.sign_in(config, provider_scope(config))
-    return {"token": token.value, "seconds": max(0.0, token.expires - time.time())}

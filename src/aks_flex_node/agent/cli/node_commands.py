@@ -284,22 +284,18 @@ def agent_floor(
     context.require_root()
     context.require_node()
     if version:
-        refuse_version(version)
+        import re
+
+        from aks_flex_node.agent.config.base_model import VERSION_PATTERN
+
+        if not re.match(VERSION_PATTERN, version):
+            raise typer.BadParameter(f"{version!r} is not a version. Use a version like 1.2.3.", param_hint="--set")
         self_update.lower_floor(RealHost(), context.config_in_effect(), version)
     floor = self_update.read_floor(RealHost())
     if json:
         terminal.print_json({"floor": floor})
     else:
         terminal.print_line(floor or "No version has been recorded yet.")
-
-
-def refuse_version(version: str) -> None:
-    import re
-
-    from aks_flex_node.agent.config.base_model import VERSION_PATTERN
-
-    if not re.match(VERSION_PATTERN, version):
-        raise typer.BadParameter(f"{version!r} is not a version. Use a version like 1.2.3.", param_hint="--set")
 
 
 def register(app: typer.Typer) -> None:

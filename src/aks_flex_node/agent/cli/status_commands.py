@@ -30,7 +30,12 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
     check_context = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
     findings = checks.run_checks(check_context, set(skip or ()))
     if json:
-        terminal.print_json([finding_as_dict(finding) for finding in findings])
+        terminal.print_json(
+            [
+                {key: getattr(finding, key) for key in ("check", "severity", "message", "remedy")}
+                for finding in findings
+            ]
+        )
     else:
         colours = {"ok": terminal.GREEN, "warning": terminal.YELLOW, "error": terminal.RED}
         for one in findings:
@@ -41,10 +46,6 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
             if one.severity != "ok" and one.remedy:
                 terminal.print_line(f"    {'':<14} {one.remedy}")
     raise typer.Exit(4 if any(finding.severity == "error" for finding in findings) else 0)
-
-
-def finding_as_dict(finding: Any) -> dict[str, str]:
-    return {key: getattr(finding, key) for key in ("check", "severity", "message", "remedy")}
 
 
 def explain(

@@ -36,7 +36,9 @@ class TerminalProgress(ProgressReporter):
     def step_finished(self, name: str, changes: int | None, seconds: float) -> None:
         if self._display:
             self._display.show_step("")
-        self.message(_step_line(self._titles.get(name, name), changes, seconds))
+        what = "" if changes is None else pluralize(changes, "change") if changes else "nothing to do"
+        mark = terminal.colored("✓", terminal.GREEN)
+        self.message(f"  {mark} {self._titles.get(name, name):<{WIDTH}}  {what:<14}{seconds:7.2f} s")
 
     def step_failed(self, name: str, error: FlexError) -> None:  # noqa: ARG002
         self.message(f"  {terminal.colored('✗', terminal.RED)} {self._titles.get(name, name)}")
@@ -60,12 +62,6 @@ class TerminalProgress(ProgressReporter):
                 yield
         finally:
             self._display = None
-
-
-def _step_line(title: str, changes: int | None, seconds: float) -> str:
-    what = "" if changes is None else pluralize(changes, "change") if changes else "nothing to do"
-    mark = terminal.colored("✓", terminal.GREEN)
-    return f"  {mark} {title:<{WIDTH}}  {what:<14}{seconds:7.2f} s"
 
 
 class TransferDisplay:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from aks_flex_node.agent.reconcile.engine import Engine
 
 app = typer.Typer(no_args_is_help=True, help="Show or remove the VPN to the cluster's network.")
 
@@ -43,18 +37,14 @@ def bootstrap_vpn(
     context.require_root()
     offer_device_sign_in(no_input=no_input)
     with exclusive():
-        engine = _engine(config, sets)
+        from aks_flex_node.agent import context
+
+        engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
         prerequisites.connect_vpn(
             engine, terminal.print_message, auto_provision=auto_provision, adopt=adopt, renew=renew
         )
     found = local_state.status(engine.host, engine.config)
     terminal.print_message(f"VPN connected: address {found.get('address')}, gateway {found.get('gateway')}.")
-
-
-def _engine(config: Sequence[Path] | None, sets: Sequence[str] | None = None) -> Engine:
-    from aks_flex_node.agent import context
-
-    return context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
 
 
 @app.command()

@@ -263,11 +263,8 @@ def _cause(server: str, error: Exception) -> str:
 
     if isinstance(error, RequestTimeout) or (isinstance(error, HTTPError) and not known_phrase(str(error))):
         return explain_failure(error, server, None, API_LIMITS.stall_seconds).cause
-    return short_cause(str(error))
-
-
-def short_cause(cause: str) -> str:
-    """Shortens a nested connection error to its cause."""
+    # Shortens a nested connection error to its cause.
+    cause = str(error)
     return known_phrase(cause) or cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
 
 

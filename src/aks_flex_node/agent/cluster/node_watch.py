@@ -79,7 +79,13 @@ class NodeWatch:
         try:
             api = self.open_api()
             try:
-                version = self._read(api)
+                # Reports the Node as it is now; returns the resource version to watch from.
+                found = api.get(self._path())
+                if not isinstance(found, dict) or found.get("kind") != "NodeList":
+                    raise UnexpectedAnswerError
+                items = found.get("items") or []
+                self._report(_snapshot_of(items[0], self.node) if items else NodeSnapshot())
+                version = str(found["metadata"]["resourceVersion"])
                 while not self._stopped.is_set():
                     version = self._watch(api, version)
                     self._stopped.wait(self._jittered(MIN_DELAY_SECONDS))
@@ -92,15 +98,6 @@ class NodeWatch:
         except Exception:  # no failure and no response may stop the thread
             return self._backoff()
         return 0.0
-
-    def _read(self, api: ApiClient) -> str:
-        """Reports the Node as it is now; returns the resource version to watch from."""
-        found = api.get(self._path())
-        if not isinstance(found, dict) or found.get("kind") != "NodeList":
-            raise UnexpectedAnswerError
-        items = found.get("items") or []
-        self._report(_snapshot_of(items[0], self.node) if items else NodeSnapshot())
-        return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, api: ApiClient, version: str) -> str:
         began, heard = self.clock(), False

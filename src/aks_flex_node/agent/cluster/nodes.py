@@ -55,6 +55,8 @@ class ClusterNode:
         conditions = document.get("status", {}).get("conditions", [])
         ready: Mapping[str, str] = next((one for one in conditions if one["type"] == "Ready"), {})
         spec, addresses = document.get("spec", {}), document.get("status", {}).get("addresses", [])
+        reported = hash_machine_id(document.get("status", {}).get("nodeInfo", {}).get("machineID", ""))
+        marked = document["metadata"].get("annotations", {}).get(MACHINE_ANNOTATION, "")
         return cls(
             document["metadata"]["name"],
             ready.get("status") == "True",
@@ -70,7 +72,7 @@ class ClusterNode:
             tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
             document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", ""),
             CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
-            _machine_ids(document),
+            tuple(each for each in (reported, marked) if each),
             next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),
             document["metadata"].get("uid", ""),
             document.get("status", {}).get("nodeInfo", {}).get("bootID", ""),
@@ -84,12 +86,6 @@ class ClusterNode:
     def lives_elsewhere(self, machine_id: str) -> bool:
         """Returns whether the Node lives on another machine than the one with this ID (a hash)."""
         return bool(machine_id) and any(each != machine_id for each in self.machine_ids)
-
-
-def _machine_ids(document: Mapping[str, Any]) -> tuple[str, ...]:
-    reported = hash_machine_id(document.get("status", {}).get("nodeInfo", {}).get("machineID", ""))
-    marked = document["metadata"].get("annotations", {}).get(MACHINE_ANNOTATION, "")
-    return tuple(each for each in (reported, marked) if each)
 
 
 def find(api: ApiClient, name: str) -> ClusterNode | None:

@@ -300,14 +300,13 @@ class LiveNodeReadiness:
                 raise self._timed_out(unit, end - start, otherwise)
             if now - noted > NOTE_SECONDS:
                 noted = now
-                self._say(self._waiting_text(unit, now - start, end - start, otherwise))
+                lines = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
+                text = f"waiting since {(now - start):.0f} s, at most {(end - start):.0f} s: {otherwise} yet"
+                self._say(
+                    f"{text}. Last log line of {unit}: {diagnosis.most_relevant_line(lines)}" if lines else text
+                )
             self._environment.sleep(max(tick, min(MAX_CHECK_SECONDS, (now - start) / BACKOFF_DIVISOR)))
         return found
-
-    def _waiting_text(self, unit: str, waited: float, seconds: float, otherwise: str) -> str:
-        lines = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
-        text = f"waiting since {waited:.0f} s, at most {seconds:.0f} s: {otherwise} yet"
-        return f"{text}. Last log line of {unit}: {diagnosis.most_relevant_line(lines)}" if lines else text
 
     def _cause(self, unit: str) -> FlexError | None:
         """Returns the fatal cause found in the unit's log, if any."""

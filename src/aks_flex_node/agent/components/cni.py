@@ -104,7 +104,10 @@ def _is_replaced(host: Host, spec: Spec) -> bool:
     contents = {f"{folder}/{name}": host.read(f"{folder}/{name}") or b"" for name in names}
     if not own or any(NETWORK_NAME.encode() in content for content in contents.values()):
         return False
-    return any(_is_network(content) and not _is_of_a_package(host, path) for path, content in contents.items())
+    return any(
+        _is_network(content) and not host.query("dpkg-query", "--search", path).ok
+        for path, content in contents.items()
+    )
 
 
 def _is_network(content: bytes) -> bool:
@@ -114,11 +117,6 @@ def _is_network(content: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(document, dict) and bool(document.get("plugins") or document.get("type"))
-
-
-def _is_of_a_package(host: Host, path: str) -> bool:
-    """Returns whether a package of the system has the file, as podman's: it is not the cluster's network."""
-    return host.query("dpkg-query", "--search", path).ok
 
 
 def _address_file(folder: str, name: str) -> str:

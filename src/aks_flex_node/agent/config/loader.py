@@ -71,7 +71,12 @@ class LoadedConfig:
         omitted if `without_token` is set.
         """
         both = {second for first, second in ALTERNATIVES if first in self.settings}
-        omitted = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
+        omitted = {
+            path
+            for path in self.settings
+            if path.startswith(leave_out)
+            and not any(self.origins.get(path, "").startswith(f"{file}:") for file in self.files)
+        }
         if without_token:
             omitted |= {path for path in self.settings if path.startswith("azure.bootstrapToken")}
         given = {
@@ -80,9 +85,6 @@ class LoadedConfig:
             if path not in both | omitted
         }
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
-
-    def _is_in_file(self, path: str) -> bool:
-        return any(self.origins.get(path, "").startswith(f"{file}:") for file in self.files)
 
 
 def load(

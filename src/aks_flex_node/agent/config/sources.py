@@ -199,7 +199,8 @@ def _flatten(
         elif member is None:
             source.problems.append(unknown_key(section, str(name), origin(member_path)))
         elif value is None:
-            _leave_out(member, source)
+            if isinstance(member, ConfigSection) and member.optional:
+                source.warnings.append(f"{member.path} is empty and is ignored. Use `{{}}` to set an empty section.")
         elif isinstance(member, ConfigKey):
             source.put(member, value, origin(member_path), f"{section.path}.{name}")
             if member.kind == "map" and isinstance(value, dict):
@@ -208,11 +209,6 @@ def _flatten(
             _flatten(value, member, member_path, source, origin)
         else:
             source.problems.append(section_expected(member, origin(member_path)))
-
-
-def _leave_out(member: ConfigKey | ConfigSection, source: SettingsSource) -> None:
-    if isinstance(member, ConfigSection) and member.optional:
-        source.warnings.append(f"{member.path} is empty and is ignored. Use `{{}}` to set an empty section.")
 
 
 def resolve_alternatives(source: SettingsSource) -> SettingsSource:

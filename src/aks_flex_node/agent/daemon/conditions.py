@@ -140,13 +140,12 @@ def _result_text(result: JobResult) -> str:
 
 def _condition(kind: str, status: bool | None, reason: str, message: str) -> dict[str, str]:
     statuses = {True: "True", False: "False", None: "Unknown"}
-    condition = {"type": kind, "status": statuses[status], "reason": _camel_case(reason)}
+    condition = {
+        "type": kind,
+        "status": statuses[status],
+        "reason": "".join(part[:1].upper() + part[1:] for part in reason.split("-")),
+    }
     return {**condition, "message": redact_tokens(message)} if message else condition
-
-
-def _camel_case(reason: str) -> str:
-    """Converts a kebab-case error name to a condition reason in CamelCase."""
-    return "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
 
 
 @lru_cache(maxsize=32)  # most texts are those of the last report

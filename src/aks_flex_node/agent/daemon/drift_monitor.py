@@ -53,7 +53,11 @@ class DriftMonitor:
         node.engine.ledger = Ledger(node.host, node.engine.ledger.paths)
         known = {(one.subject, one.description) for one in self.found}
         if node.engine.config_complete:
-            self._check_vpn()
+            # Checks whether the VPN must be renewed or reconnected, and updates the machine's address.
+            host, config, engine = self.node.host, self.node.config, self.node.engine
+            due = local_state.is_renewal_due(host, config, self.node.now())
+            self.vpn_due = due or local_state.is_settings_changed(host, config)
+            engine.machine = local_state.with_stable_address(host, config, engine.machine)
             self.found = detect_drift(node.engine, self_update.compared_components(node.engine))
         else:
             self.found = (INCOMPLETE_CONFIG,)
@@ -65,17 +69,12 @@ class DriftMonitor:
         journal = update_journal.read_journal(self.node.host)
         return journal is not None and journal.stage is not UpdateStage.PREPARING
 
-    def _check_vpn(self) -> None:
-        """Checks whether the VPN must be renewed or reconnected, and updates the machine's address."""
-        host, config, engine = self.node.host, self.node.config, self.node.engine
-        due = local_state.is_renewal_due(host, config, self.node.now())
-        self.vpn_due = due or local_state.is_settings_changed(host, config)
-        engine.machine = local_state.with_stable_address(host, config, engine.machine)
-
     @property
     def repairable_subjects(self) -> set[str]:
         """The subjects that a repair changes: drift without conflicts, foreign files and a retained VPN."""
-        found = [one for one in self.found if not (one.foreign or self._is_retained_vpn(one))]
+        # A repair keeps a disabled VPN, because the cluster may need it.
+        retained = "" if self.node.config.azure.vpn.enabled else vpn_component.COMPONENT.name
+        found = [one for one in self.found if not one.foreign and one.component != retained]
         return {one.subject for one in found} - self._ignored_subjects
 
     @property
@@ -98,10 +97,6 @@ class DriftMonitor:
         version, now = self.node.versions.current, self.node.now()
         self.conflicts = self.conflicts.for_configuration(version).with_repairs(self._in_repair, now)
         self._in_repair = frozenset()
-
-    def _is_retained_vpn(self, one: Drift) -> bool:
-        """Returns whether the drift is a disabled VPN, which a repair keeps because the cluster may need it."""
-        return one.component == vpn_component.COMPONENT.name and not self.node.config.azure.vpn.enabled
 
     @property
     def _ignored_subjects(self) -> frozenset[str]:

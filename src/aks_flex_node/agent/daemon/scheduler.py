@@ -50,19 +50,16 @@ class JobHistory:
             self.failures.pop(kind, None)
             self.due.pop(kind, None)
             if kind is JobKind.RECOVER:
-                self._pause_after_recovery(now)
+                # Delays the next recovery if several did not last: each of them restarts the kubelet.
+                self.recoveries = [*(each for each in self.recoveries if now - each < RECOVERY_PERIOD), now]
+                if pause := RECOVERY_PAUSES[min(len(self.recoveries), len(RECOVERY_PAUSES)) - 1]:
+                    self.due[JobKind.RECOVER] = now + pause
         elif result is JobStatus.REFUSED:
             self.due[kind] = now + REFUSED_RETRY_SECONDS
         elif result is JobStatus.DEFERRED:
             self.due[kind] = now + RETRY_SECONDS[0]
         elif result is JobStatus.FAILED:
             self.postpone(kind, now, KILLED_RETRY_SECONDS if outcome.reason == JOB_KILLED else RETRY_SECONDS)
-
-    def _pause_after_recovery(self, now: float) -> None:
-        """Delays the next recovery if several did not last: each of them restarts the kubelet."""
-        self.recoveries = [*(each for each in self.recoveries if now - each < RECOVERY_PERIOD), now]
-        if pause := RECOVERY_PAUSES[min(len(self.recoveries), len(RECOVERY_PAUSES)) - 1]:
-            self.due[JobKind.RECOVER] = now + pause
 
     def postpone(self, kind: JobKind, now: float, delays: tuple[float, ...] = RETRY_SECONDS) -> None:
         """Postpones the next run with backoff."""

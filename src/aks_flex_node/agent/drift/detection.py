@@ -219,12 +219,12 @@ def _is_own_drift(plan: ComponentPlan, action: Action, ignored: frozenset[str]) 
     if isinstance(action, RestartUnit):
         inputs = {path for one in plan.spec.resources if isinstance(one, Service) for path in one.inputs}
         return not inputs & (ignored | {one.subject for one in others})
-    return not (isinstance(action, MakeDirectory) and _is_parent_dir(plan, action))
-
-
-def _is_parent_dir(plan: ComponentPlan, made: MakeDirectory) -> bool:
-    """Returns whether a directory is created only for something in it."""
-    return made.path not in plan.spec.paths and plan.facts.entries.get(made.path) is None
+    # A directory may be created only for something in it.
+    return not (
+        isinstance(action, MakeDirectory)
+        and action.path not in plan.spec.paths
+        and plan.facts.entries.get(action.path) is None
+    )
 
 
 def _diff(action: Action, host: Host) -> str:

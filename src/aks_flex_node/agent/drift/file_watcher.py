@@ -58,24 +58,6 @@ class InotifyEvent:
     name: str  # empty for events of the directory itself
 
 
-def open_inotify() -> int:
-    """Opens an inotify descriptor."""
-    return _check_result(_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
-
-
-def add_watch(descriptor: int, path: str, mask: int) -> int:
-    """Watches a directory; returns the watch number that its events have.
-
-    A directory that is reached by two paths has one number, with the masks of both.
-    """
-    flags = mask | ONLYDIR | MASK_ADD
-    return _check_result(_library().inotify_add_watch(descriptor, os.fsencode(path), flags), path)
-
-
-def remove_watch(descriptor: int, watch: int) -> None:
-    _library().inotify_rm_watch(descriptor, watch)  # errors are ignored: the kernel may have removed the watch
-
-
 def read_events(descriptor: int) -> Iterator[InotifyEvent]:
     """Yields all available events without blocking."""
     while True:
@@ -127,7 +109,11 @@ class PathWatcher:
             left = end - time.monotonic()
             if left <= 0:
                 return frozenset()
-            self._sleep(left)
+            poll = select.poll()
+            for descriptor in (self._wakeup, self._inotify):
+                if descriptor >= 0:
+                    poll.register(descriptor, select.POLLIN)
+            poll.poll(left * 1000)
             if touched := self._touched():
                 return touched
         self._close_descriptors()
@@ -149,17 +135,10 @@ class PathWatcher:
 
     def _open(self) -> int:
         try:
-            return open_inotify()
+            return _check_result(_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
         except OSError as error:
             self.problem = f"files are not watched: {error.strerror}"
             return -1
-
-    def _sleep(self, seconds: float) -> None:
-        poll = select.poll()
-        for descriptor in (self._wakeup, self._inotify):
-            if descriptor >= 0:
-                poll.register(descriptor, select.POLLIN)
-        poll.poll(seconds * 1000)
 
     def _touched(self) -> frozenset[str]:
         with self._lock:
@@ -190,7 +169,9 @@ class PathWatcher:
         """Drops the watches of a directory that was created, removed or replaced; returns the watched paths in it."""
         start = f"{folder.rstrip('/')}/"
         for path in [one for one in self._watches if one == folder or one.startswith(start)]:
-            remove_watch(self._inotify, self._watches.pop(path))
+            _library().inotify_rm_watch(
+                self._inotify, self._watches.pop(path)
+            )  # errors are ignored: the kernel may have removed the watch
         return {path for path in self._paths if path == folder or path.startswith(start)}
 
     def _watch(self) -> set[str]:
@@ -199,7 +180,12 @@ class PathWatcher:
         for folder in sorted(self._folders - set(self._watches)) if self._inotify >= 0 else ():
             mask = ALL_CHANGES if folder in self._parents else ENTRY_CHANGES
             try:
-                self._watches[folder] = add_watch(self._inotify, folder, mask)
+                # Watches a directory; returns the watch number that its events have. A directory that is reached
+                # by two paths has one number, with the masks of both.
+                flags = mask | ONLYDIR | MASK_ADD
+                self._watches[folder] = _check_result(
+                    _library().inotify_add_watch(self._inotify, os.fsencode(folder), flags), folder
+                )
             except (FileNotFoundError, NotADirectoryError):
                 continue  # the watch of a parent directory reports its creation
             except OSError as error:

@@ -70,7 +70,9 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
             _apply(engine, components)
             left = _ours(detect_drift(engine, components))
             if not left:
-                return _repaired(found)
+                if not found:
+                    return JobResult(JobKind.REPAIR, JobStatus.DONE)
+                return JobResult(JobKind.REPAIR, JobStatus.DONE, "Repaired", f"Repaired: {summarize(found)}.")
     except FlexError as error:
         return JobResult(
             JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
@@ -101,12 +103,6 @@ def _apply(engine: Engine, components: Sequence[Component]) -> None:
 
 def _ours(found: Sequence[Drift]) -> list[Drift]:
     return [drift for drift in found if not drift.foreign]
-
-
-def _repaired(found: Sequence[Drift]) -> JobResult:
-    if not found:
-        return JobResult(JobKind.REPAIR, JobStatus.DONE)
-    return JobResult(JobKind.REPAIR, JobStatus.DONE, "Repaired", f"Repaired: {summarize(found)}.")
 
 
 def summarize(found: Sequence[Drift]) -> str:

@@ -97,7 +97,11 @@ class JobRunner:
             logs = f"`journalctl -u {self.unit} -n 50`, and `journalctl -k` for lack of memory"
             hint = f"Check {logs}. The daemon retries."
             return JobResult(kind, JobStatus.FAILED, JOB_KILLED, message, hint, retryable=True)
-        told = diagnosis.most_relevant_line(lines) if lines else _without_notices(output)
+        told = (
+            diagnosis.most_relevant_line(lines)
+            if lines
+            else "\n".join(line for line in output.splitlines() if not NOTICE.match(line))
+        )
         return _no_result(kind, told, self.unit)
 
 
@@ -147,11 +151,6 @@ def find_signal(lines: Sequence[str], unit: str = JOB_UNIT) -> str:
         if found and found[1] in {None, unit}:
             return f"signal {found[2]}" + (f" ({found[3]})" if found[3] else "")
     return ""
-
-
-def _without_notices(output: str) -> str:
-    """Returns the errors of systemd-run without what it prints about every unit."""
-    return "\n".join(line for line in output.splitlines() if not NOTICE.match(line))
 
 
 def _no_result(kind: JobKind, output: str, unit: str) -> JobResult:

@@ -77,19 +77,16 @@ class StageJob:
             current = stored_config.read_stored(self.operations.host, CURRENT_CONFIG, self.operations.env)
             following = staging_config.read_config(self.operations.host)
             if current is None or following is None:
-                return self._clean(current)
+                # Removes the programs that no configuration needs any more.
+                removed = self.discard(current.config, self._kept_for_update()) if current else []
+                message = f"Removed what no configuration needs: {', '.join(removed) or 'nothing'}."
+                return _result(JobStatus.DONE, message=message, version=staging_config.LEFTOVERS)
             identity = following.identity
             return self._stage(current, following)
         except ConfigError as error:
             return _result(JobStatus.REFUSED, error.name, error.message, error.hint, identity)
         except FlexError as error:
             return _result(JobStatus.FAILED, error.name, error.message, error.hint, identity, retryable=True)
-
-    def _clean(self, current: StoredConfig | None) -> JobResult:
-        """Removes the programs that no configuration needs any more."""
-        removed = self.discard(current.config, self._kept_for_update()) if current else []
-        message = f"Removed what no configuration needs: {', '.join(removed) or 'nothing'}."
-        return _result(JobStatus.DONE, message=message, version=staging_config.LEFTOVERS)
 
     def _stage(self, current: StoredConfig, following: StagingConfig) -> JobResult:
         stored = self._read(current, following)
@@ -100,7 +97,9 @@ class StageJob:
                 refusal.result, refusal.reason, refusal.message, refusal.hint, identity, retryable=retryable
             )
         engine = self.operations.engine_for(stored.config)
-        components = self._components(engine)
+        has_service = managed_components(engine.ledger, engine.config) is not SEQUENCE
+        is_due = has_service and self_update.is_due(engine.host, engine.config)
+        components = (*self.operations.components, *([service.RELEASE] if is_due else []))
         missing = [program for each in components for program in _missing_programs(engine, each)]
         names = [tree_name(program) for program in missing]
         self.discard(stored.config, [*names, *self._kept_for_update()])
@@ -120,12 +119,6 @@ class StageJob:
         bundle = parse_bundle(text.encode(), STAGING_CONFIG)
         config = loader.load_text(bundle.text, STAGING_CONFIG, self.operations.env, {}).config
         return StoredConfig(bundle, config, text.encode())
-
-    def _components(self, engine: Engine) -> tuple[Component, ...]:
-        """Returns the components whose programs an update installs; the agent's own only if it has a service."""
-        has_service = managed_components(engine.ledger, engine.config) is not SEQUENCE
-        is_due = has_service and self_update.is_due(engine.host, engine.config)
-        return (*self.operations.components, *([service.RELEASE] if is_due else []))
 
     def _download(self, engine: Engine, components: Sequence[Component], missing: Sequence[ProgramTree]) -> None:
         """Stages the missing programs, in parallel and within the time limits of their components."""

@@ -60,11 +60,11 @@ def missing_artifacts(context: PreflightContext) -> list[Artifact]:
     not_installed = [program for program in programs if not context.exists(f"{program.path}/.manifest.json")]
     needed = {artifact.url: artifact for program in not_installed for artifact in program.artifacts}
     cached = cached_files(context)
-    return [artifact for artifact in needed.values() if not _is_cached(artifact, cached)]
-
-
-def _is_cached(artifact: Artifact, cached: dict[str, set[str]]) -> bool:
-    return any(artifact.name in cached.get(key, ()) for key in (artifact.publisher_url, artifact.digest) if key)
+    return [
+        artifact
+        for artifact in needed.values()
+        if not any(artifact.name in cached.get(key, ()) for key in (artifact.publisher_url, artifact.digest) if key)
+    ]
 
 
 def cached_files(context: PreflightContext) -> dict[str, set[str]]:
@@ -104,7 +104,12 @@ def _reachable(context: PreflightContext, needed: list[Artifact]) -> Iterator[Ch
         try:
             problems.append(call.wait(end))
         except CallTimeout:
-            problems.append(_unchecked(artifact))
+            problems.append(
+                warning(
+                    f"{artifact.name} could not be checked within {REACH_SECONDS:g} s.",
+                    "The download is tried nevertheless.",
+                )
+            )
     found = [problem for problem in dict.fromkeys(problems) if problem]  # report an unreachable host once
     yield from found or [ok(f"{pluralize(len(needed), 'file')} available for download")]
 
@@ -117,19 +122,19 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
         status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
             return _rejected(source, artifact, status)
-        return None if _has_checksum(context, artifact) else _unverified(source, artifact)
+        return (
+            None
+            if _has_checksum(context, artifact)
+            else error(
+                f"No trusted checksum was found for {source}, so the file cannot be verified.",
+                artifact.pin_hint,
+            )
+        )
     except ProbeFailed as failure:
         host = url_host(source.url)
         return error(f"Downloads from {host} fail: {failure.reason}.", REMEDIES[failure.cause])
     except ArtifactError as refused:
         return error(refused.message, refused.hint)
-
-
-def _unchecked(artifact: Artifact) -> CheckFinding:
-    """Returns a warning: an unreachable server is found earlier, so that this machine or its network is slow."""
-    return warning(
-        f"{artifact.name} could not be checked within {REACH_SECONDS:g} s.", "The download is tried nevertheless."
-    )
 
 
 def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
@@ -144,13 +149,6 @@ def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFi
     return error(
         f"The request for {location} was rejected with status {status}.",
         f"Run `curl -v` with this URL. {FIREWALL_HINT}",
-    )
-
-
-def _unverified(location: DownloadUrl, artifact: Artifact) -> CheckFinding:
-    return error(
-        f"No trusted checksum was found for {location}, so the file cannot be verified.",
-        artifact.pin_hint,
     )
 
 
@@ -183,7 +181,8 @@ def _in_bundle(context: PreflightContext, bundle: str, needed: list[Artifact]) -
     if manifest is None:
         yield error(f"The manifest.json of the bundle {bundle} is missing or invalid.", remedy)
         return
-    missing = _missing(context, bundle, manifest, needed)
+    available = {entry.url for entry in manifest.artifacts if context.exists(f"{bundle}/{entry.file}")}
+    missing = [artifact.name for artifact in needed if url_identity(artifact.url) not in available]
     if missing:
         yield error(f"The bundle {bundle} does not contain {', '.join(missing)}.", remedy)
     else:
@@ -195,8 +194,3 @@ def read_manifest(context: PreflightContext, bundle: str) -> BundleManifest | No
         return BundleManifest.parse(context.text(f"{bundle}/manifest.json"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _missing(context: PreflightContext, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
-    available = {entry.url for entry in manifest.artifacts if context.exists(f"{bundle}/{entry.file}")}
-    return [artifact.name for artifact in needed if url_identity(artifact.url) not in available]

@@ -86,7 +86,11 @@ def enabled_controllers(text: str) -> set[str]:
 
 def check_modules(context: PreflightContext) -> Iterator[CheckFinding]:
     loaded = loaded_modules(context.host)
-    missing = [name for name in MODULES if name not in loaded and not _loadable(context, name)]
+    missing = [
+        name
+        for name in MODULES
+        if name not in loaded and not context.host.query("modprobe", "-n", "-q", "--", name).ok
+    ]
     if not missing:
         yield ok(", ".join(MODULES))
         return
@@ -96,10 +100,6 @@ def check_modules(context: PreflightContext) -> Iterator[CheckFinding]:
         yield error(message, f"/lib/modules/{release} does not exist. Reboot into the installed kernel.")
     else:
         yield error(message, f"Run `sudo apt-get install linux-modules-extra-{release}`, or use another kernel.")
-
-
-def _loadable(context: PreflightContext, name: str) -> bool:
-    return context.host.query("modprobe", "-n", "-q", "--", name).ok
 
 
 def check_capabilities(context: PreflightContext) -> Iterator[CheckFinding]:

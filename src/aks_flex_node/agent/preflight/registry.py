@@ -22,7 +22,7 @@ from aks_flex_node.agent.preflight.interfaces import BackgroundCall, CallTimeout
 from aks_flex_node.errors import CommandUsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from aks_flex_node.agent.preflight.check import PreflightContext
@@ -72,7 +72,12 @@ def run_checks(
     if "all" in skip:
         return []
     checks = checks or all_checks()
-    refuse_unknown(skip, [check.name for check in checks])
+    names = [check.name for check in checks]
+    for name in sorted(skip):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Checks: {', '.join(names)}."
+            raise CommandUsageError("check-unknown", f"The check {name!r} does not exist.", hint)
     selected = [check for check in checks if check.name not in skip]
     end = time.monotonic() + seconds
     findings: list[CheckFinding] = []
@@ -88,14 +93,6 @@ def all_checks() -> tuple[Check, ...]:
     # Import everything before threads start: concurrent imports can deadlock.
 
     return CHECKS
-
-
-def refuse_unknown(skip: Iterable[str], names: Sequence[str]) -> None:
-    for name in sorted(skip):
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"Checks: {', '.join(names)}."
-            raise CommandUsageError("check-unknown", f"The check {name!r} does not exist.", hint)
 
 
 def _collect(

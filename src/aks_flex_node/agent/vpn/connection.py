@@ -83,7 +83,8 @@ class VpnConnection:
                     self._establish(sender)
             self.engine.events.emit("vpn-connected", f"The VPN through {self.records.current.gateway} is connected")
         self._record_phase(Phase.VPN_CONNECTED)
-        self._update_machine_address()
+        # Updates the machine's address, because the API server may now be reached from another one.
+        self.engine.machine = local_state.with_stable_address(self.host, self.config, self.engine.machine)
 
     def is_renewal_due(self) -> bool:
         """Returns whether the certificate should be renewed. Makes no requests."""
@@ -125,7 +126,10 @@ class VpnConnection:
         profile = self._profile(sender, gateway)
         text = self._configuration(profile, pair, network)
         self._connect(pair, text)
-        self._remove_up_script(text)
+        # Removes an unused up script. Called after the tunnel is up, because a rollback may need the script.
+        path = f"{vpn_dir(self.config)}/up"
+        if self.host.stat(path) is not None and path.encode() not in text:
+            self.host.apply(Remove(path))
         reaching = ApiServerReachability(self.host, self.config, self.environment, network)
         reaching.update_hosts(sender, self.records.current.name_servers)
         reaching.check()
@@ -223,12 +227,6 @@ class VpnConnection:
         self._write(path, openvpn.up_script(servers, domains), 0o700)
         return path
 
-    def _remove_up_script(self, text: bytes) -> None:
-        """Removes an unused up script. Called after the tunnel is up, because a rollback may need the script."""
-        path = f"{vpn_dir(self.config)}/up"
-        if self.host.stat(path) is not None and path.encode() not in text:
-            self.host.apply(Remove(path))
-
     def _write(self, path: str, content: bytes, mode: int) -> None:
         if self.host.read(path) != content:
             self.host.apply(WriteFile(path, content, mode, secret=True))
@@ -258,10 +256,6 @@ class VpnConnection:
         for each in self.host.list_dir(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
                 self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))
-
-    def _update_machine_address(self) -> None:
-        """Updates the machine's address, because the API server may now be reached from another one."""
-        self.engine.machine = local_state.with_stable_address(self.host, self.config, self.engine.machine)
 
     def remove_from_azure(self) -> list[str]:
         """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""

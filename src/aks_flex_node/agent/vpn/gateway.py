@@ -55,7 +55,13 @@ class VpnGateway:
                 return False
             others = [each for each in roots if each["name"] != pair.name]
             if len(others) >= MAX_ROOT_CERTIFICATES:
-                raise gateway_full_error(self.id)
+                raise ConfigError(
+                    "vpn-gateway-full",
+                    f"The VPN gateway {self.id} has {MAX_ROOT_CERTIFICATES} root certificates, which is the limit "
+                    "of Azure.",
+                    "Remove the certificates of unused machines with `az network vnet-gateway root-cert list` and "
+                    "`az network vnet-gateway root-cert delete`.",
+                )
             gateway_spec.set_root_certificates(document, [*others, gateway_spec.root_certificate(pair)])
             return True
 
@@ -171,9 +177,20 @@ class GatewayProvisioner:
 
     def _make(self, pair: ClientCertificate, *, allowed: bool) -> None:
         if other := self.network.gateway_in_use:
-            raise gateway_other_name_error(self.network.id, other)
+            name = other.rpartition("/")[2]
+            raise ConfigError(
+                "vpn-gateway-name-mismatch",
+                f"{self.network.id} already has a VPN gateway with the name {name}.",
+                f"A network can have only one. To use it, set `azure.vpn.gatewayName` to {name}.",
+            )
         if not allowed:
-            raise gateway_missing_error(self.gateway.id)
+            raise ConfigError(
+                "vpn-gateway-not-found",
+                f"The VPN gateway {self.gateway.id} was not found.",
+                "Set `azure.vpn.gatewayName` to an existing gateway, or run `aks-flex-node bootstrap-vpn "
+                "--auto-provision` to create it. This takes 30 to 45 min, and Azure charges for the gateway by the "
+                "hour.",
+            )
         subnet, address = self._subnet(), self._address()
         body = gateway_spec.gateway_document(self.config, self.network.location, subnet, address, pair)
         self.gateway.records.update(roots=tuple(dict.fromkeys((*self.gateway.records.current.roots, pair.name))))
@@ -235,7 +252,13 @@ class GatewayProvisioner:
 
     def _adopt(self, differences: list[str], *, allowed: bool) -> None:
         if not allowed:
-            raise gateway_differs_error(self.gateway.id, differences)
+            raise ConfigError(
+                "vpn-gateway-settings-mismatch",
+                f"The settings of the VPN gateway {self.gateway.id} differ from this configuration: "
+                f"{'; '.join(differences)}. Nothing was changed.",
+                "Change the configuration, or run `aks-flex-node bootstrap-vpn --adopt` to change the gateway. This "
+                "may disconnect other users.",
+            )
         self.gateway.note(f"changing the VPN gateway: {'; '.join(differences)}")
         self.gateway.change(lambda found: gateway_spec.adopt(found, self.config), "the settings of the VPN gateway")
 
@@ -243,40 +266,3 @@ class GatewayProvisioner:
 def is_busy(error: AzureCallError) -> bool:
     """Returns whether another operation is in progress or changed the resource, so that a retry can succeed."""
     return error.status in {409, 412} or error.code in {"AnotherOperationInProgress", "RetryableError"}
-
-
-def gateway_full_error(gateway: str) -> FlexError:
-    return ConfigError(
-        "vpn-gateway-full",
-        f"The VPN gateway {gateway} has {MAX_ROOT_CERTIFICATES} root certificates, which is the limit of Azure.",
-        "Remove the certificates of unused machines with `az network vnet-gateway root-cert list` and `az network "
-        "vnet-gateway root-cert delete`.",
-    )
-
-
-def gateway_other_name_error(network: str, other: str) -> FlexError:
-    name = other.rpartition("/")[2]
-    return ConfigError(
-        "vpn-gateway-name-mismatch",
-        f"{network} already has a VPN gateway with the name {name}.",
-        f"A network can have only one. To use it, set `azure.vpn.gatewayName` to {name}.",
-    )
-
-
-def gateway_missing_error(gateway: str) -> FlexError:
-    return ConfigError(
-        "vpn-gateway-not-found",
-        f"The VPN gateway {gateway} was not found.",
-        "Set `azure.vpn.gatewayName` to an existing gateway, or run `aks-flex-node bootstrap-vpn --auto-provision` "
-        "to create it. This takes 30 to 45 min, and Azure charges for the gateway by the hour.",
-    )
-
-
-def gateway_differs_error(gateway: str, differences: list[str]) -> FlexError:
-    return ConfigError(
-        "vpn-gateway-settings-mismatch",
-        f"The settings of the VPN gateway {gateway} differ from this configuration: {'; '.join(differences)}. "
-        "Nothing was changed.",
-        "Change the configuration, or run `aks-flex-node bootstrap-vpn --adopt` to change the gateway. This may "
-        "disconnect other users.",
-    )

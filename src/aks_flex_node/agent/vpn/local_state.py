@@ -132,7 +132,7 @@ def _status(*, running: bool, tunnel: TunnelState | None) -> str:
 
 
 def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dict[str, Any] | None:
-    end = certificate_expiry(host, config, record)
+    end = certificates.expiry(host.read(certificate_file(config, record.active)) or b"") if record.active else None
     if end is None:
         return None
     left = (end - datetime.now(timezone.utc)).total_seconds() / DAY_SECONDS
@@ -174,17 +174,12 @@ def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Mac
     if not config.azure.vpn.enabled or config.node.ip:
         return machine
     has_link = host.query("ip", "link", "show", "dev", LINK).ok
-    found = address_towards(host, config.node.kubelet.server_url) if has_link else recorded_address(host, config)
+    found = (
+        address_towards(host, config.node.kubelet.server_url)
+        if has_link
+        else node_state.read(host, state_file(config.paths.data_dir)).address
+    )
     return replace(machine, address=found or machine.address)
-
-
-def recorded_address(host: Host, config: NodeConfig) -> str:
-    return node_state.read(host, state_file(config.paths.data_dir)).address
-
-
-def certificate_expiry(host: Host, config: NodeConfig, record: VpnRecord) -> datetime | None:
-    """Returns the expiry of the client certificate, or None if has_link is none."""
-    return certificates.expiry(host.read(certificate_file(config, record.active)) or b"") if record.active else None
 
 
 def certificate_file(config: NodeConfig, name: str) -> str:

@@ -215,15 +215,14 @@ def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any
         str(document.get("location", "")),
         (*own, *_peers(properties)),
         own,
-        {name: _prefixes(each) for name, each in subnets.items()},
+        {
+            name: tuple(each.get("addressPrefixes") or filter(None, [each.get("addressPrefix")]))
+            for name, each in subnets.items()
+        },
         _gateway_of(subnets.get(GATEWAY_SUBNET) or {}),
         tuple((properties.get("dhcpOptions") or {}).get("dnsServers") or ()),
         cluster,
     )
-
-
-def _prefixes(subnet: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(subnet.get("addressPrefixes") or filter(None, [subnet.get("addressPrefix")]))
 
 
 def _peers(properties: Mapping[str, Any]) -> list[str]:

@@ -192,20 +192,15 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     bootstrap = (
         f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if may_bootstrap and auth != "exec" else ""
     )
+    taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
     return {
         "program": f"{config.paths.bin_dir}/kubelet",
         "labels": ",".join(f"{key}={value}" for key, value in sorted(labels(config).items())),
-        "taints": registered_taints(config),
+        "taints": f"--register-with-taints={','.join(taints)}" if taints else "",
         "flags": " ".join(flags(config, machine)),
         "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
         "environment": proxy_environment(config.proxy),
     }
-
-
-def registered_taints(config: NodeConfig) -> str:
-    """Returns the taints as a command-line flag, because a change of the configuration file would cause a restart."""
-    taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
-    return f"--register-with-taints={','.join(taints)}" if taints else ""
 
 
 def flags(config: NodeConfig, machine: Machine) -> list[str]:

@@ -79,7 +79,19 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 version,
                 (signed_artifact(version, url, publisher, config.agent.sha256),),
             ),
-            File(launcher_path(config), render_launcher(config, machine), 0o755),
+            File(
+                launcher_path(config),
+                template(
+                    __package__ or "",
+                    "launch",
+                    agent=releases_dir(config),
+                    home=machine.program,
+                    trial=trial_file(config),
+                    failed=failed_file(config),
+                    most=str(MAX_TRIAL_STARTS),
+                ),
+                0o755,
+            ),
             *(RuntimePath(path) for path in (current_link(config), trial_file(config), failed_file(config))),
         )
     )
@@ -92,18 +104,6 @@ def signed_artifact(version: str, url: str, publisher: str, hashes: Mapping[str,
     made = artifact("agent", version, url, DESIRED_RELEASE, hashes, publisher)
     listed = f"{url.partition('?')[0].rpartition('/')[0]}/SHA256SUMS"
     return replace(made, publisher_url=publisher, checksums=(), signed_list=listed)
-
-
-def render_launcher(config: NodeConfig, machine: Machine) -> bytes:
-    return template(
-        __package__ or "",
-        "launch",
-        agent=releases_dir(config),
-        home=machine.program,
-        trial=trial_file(config),
-        failed=failed_file(config),
-        most=str(MAX_TRIAL_STARTS),
-    )
 
 
 COMPONENT = Component("release", "the agent's own version", desired)

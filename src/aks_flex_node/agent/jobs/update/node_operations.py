@@ -143,12 +143,9 @@ class NodeOperations:
 
     def check_health(self, engine: Engine, expected: ExpectedHealth) -> None:
         with self.step("health-check", "node healthy"):
-            self._health_check(engine.config).run(expected)
-
-    def _health_check(self, config: NodeConfig) -> HealthCheck:
-        api = self.api_for(config)
-        name, environment = self.node_name(config), replace(self.environment, api=api)
-        return HealthCheck(self.host, config, name, api, environment, self.progress.note)
+            api = self.api_for(engine.config)
+            name, environment = self.node_name(engine.config), replace(self.environment, api=api)
+            HealthCheck(self.host, engine.config, name, api, environment, self.progress.note).run(expected)
 
     def snapshot(self, config: NodeConfig, *, drained: bool) -> NodeBaseline:
         """Records versions and running pods of the node before any change."""
