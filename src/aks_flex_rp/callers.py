@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from aks_flex_rp.text_enum import TextEnum
 
@@ -32,7 +33,7 @@ class Caller:
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
     node: NodeRef | None = None  # the only node as which the owner of a node key may act
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Returns the object ID with its tenant, as the store names the identities that have signed in."""
         return f"{self.id}@{self.tenant}"

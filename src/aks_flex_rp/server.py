@@ -19,7 +19,6 @@ import uvloop
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc_microseconds
-from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
 from aks_flex_rp.api.connection_limits import ConnectionLimiter
 from aks_flex_rp.api.http_protocol import bounded_by
 from aks_flex_rp.service import Service
@@ -48,7 +47,7 @@ class Server(uvicorn.Server):
         )
         metrics.watch("open_connections", "Open connections of clients.", lambda: len(limiter))
         config = uvicorn.Config(
-            with_response_on_cancel(service.app),
+            service.app,
             http=bounded_by(limiter),
             lifespan="off",
             log_config=None,

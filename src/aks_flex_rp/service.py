@@ -18,6 +18,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
+from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
 from aks_flex_rp.api.machine_routes import MachineRoutes
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
@@ -233,7 +234,8 @@ class Service:
         self.enroller = Enroller(commands)
         machines = MachineRoutes(self.enroller, authorizer, self.join_tracker)
         pages = self.dashboard.routes() if self.dashboard else ()
-        self.app = PollHandler(create_app(arm, own, (*machines.routes(), *pages)), authorizer, metrics)
+        app = with_response_on_cancel(create_app(arm, own, (*machines.routes(), *pages)))
+        self.app = PollHandler(app, authorizer, metrics)
         metrics.watch("held_polls", "Long polls that wait for a change.", lambda: poll_cache.held_polls)
         metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False

@@ -250,7 +250,7 @@ class Authorizer:
 
     def retry_after(self, caller: Caller, own: NodeRef | None, kind: RateKind) -> float:
         """Returns the seconds to wait, or 0. Requests of an identity as a node have a limit of their own."""
-        return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
+        return self.limits.acquire((caller.id, *own) if own else caller.id, kind)
 
 
 POOL_ACTIONS: dict[str, str] = {

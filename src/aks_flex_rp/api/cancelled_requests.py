@@ -43,15 +43,17 @@ def with_response_on_cancel(app: Application) -> Application:
         except asyncio.CancelledError:
             if begun:
                 raise
-            await http_messages.error_response(_error(scope["method"]))(scope, receive, send)
+            await respond_to_cancelled(scope, receive, send)
 
     return call
 
 
-def _error(method: str) -> ArmError:
-    request_id = http_messages.new_request_id()
-    # Without the path, which may contain the secret of a config URL.
-    log.warning("%s 503", method, extra={"request": request_id, "operation": "cancelled", "status": 503})
+async def respond_to_cancelled(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Responds to a cancelled request to which no response has begun."""
+    method, request_id = scope["method"], http_messages.new_request_id()
+    log_fields = {"request": request_id, "operation": "cancelled", "status": 503}
+    log.warning("%s 503", method, extra=log_fields)  # without the path, which may contain the secret of a config URL
     headers = {"Retry-After": "1", "Connection": "close", "x-ms-request-id": request_id}
     message = MESSAGE if method in READING_METHODS else UNKNOWN_OUTCOME
-    return ArmError(503, "ServiceUnavailable", message, headers=headers)
+    error = ArmError(503, "ServiceUnavailable", message, headers=headers)
+    await http_messages.error_response(error)(scope, receive, send)

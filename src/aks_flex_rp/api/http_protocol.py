@@ -51,8 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head > LARGEST_HEAD:
             self.transport.abort()
-        elif self._timer or self._lacks_request:  # most requests arrive in one piece and need no timer
-            self._wait_for_head()
+        elif self._timer or self._in_head or self.cycle is None or self.cycle.response_complete:
+            self._wait_for_head()  # most requests arrive in one piece and need no timer
 
     @property
     def is_waiting(self) -> bool:
@@ -78,7 +78,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        self._wait_for_rest()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -107,11 +109,6 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._lacks_request and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _wait_for_rest(self) -> None:
-        if not self._in_body and self._rest_timer is not None:
-            self._rest_timer.cancel()
-            self._rest_timer = None
 
     def _abort(self) -> None:
         self._timer = None

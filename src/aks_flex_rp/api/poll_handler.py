@@ -6,6 +6,7 @@ other response, errors included, is left to the application behind this middlewa
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
+from aks_flex_rp.api.cancelled_requests import respond_to_cancelled
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
@@ -106,24 +108,31 @@ class PollHandler:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         poll = parse_poll(scope, self.paths) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if poll is None or not await self._unchanged(poll, _source(scope)):
-            await self.app(scope, receive, send)
+        try:
+            unchanged = poll is not None and await self._unchanged(poll, scope)
+            if poll and unchanged:
+                await send({"type": "http.response.start", "status": 304, "headers": self._headers(poll)})
+        except asyncio.CancelledError:
+            await respond_to_cancelled(scope, receive, send)
             return
-        headers = [(b"etag", poll.etag), (b"x-ms-request-id", self.ids.fresh()), (b"cache-control", b"no-cache")]
-        if poll.echoed:
-            headers.append((b"x-ms-client-request-id", poll.echoed))
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body"})
-        self.metrics.poll_not_modified.inc()
+        if unchanged:
+            await send({"type": "http.response.body"})
+            self.metrics.poll_not_modified.inc()
+        else:
+            await self.app(scope, receive, send)
 
-    async def _unchanged(self, poll: PollRequest, source: str) -> bool:
+    def _headers(self, poll: PollRequest) -> list[tuple[bytes, bytes]]:
+        headers = [(b"etag", poll.etag), (b"x-ms-request-id", self.ids.fresh()), (b"cache-control", b"no-cache")]
+        return [*headers, (b"x-ms-client-request-id", poll.echoed)] if poll.echoed else headers
+
+    async def _unchanged(self, poll: PollRequest, scope: dict[str, Any]) -> bool:
         """Returns whether the caller is authorized and its etag is current, also after the requested wait."""
         began = time.perf_counter()
         tokens, poll_cache = self.authorizer.verifier, self.authorizer.poll_cache
         try:
             caller = tokens.cached(poll.authorization)
             if caller is None:
-                caller = await tokens.caller(poll.authorization.decode("latin-1"), source)
+                caller = await tokens.caller(poll.authorization.decode("latin-1"), _source(scope))
             state = poll_cache.cached(poll.node_ref) or await poll_cache.state(poll.node_ref)
             if not self._admits(poll, caller, state):
                 return False
@@ -161,32 +170,21 @@ class PollHandler:
 
 def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
     """Parses a request. Returns None if it is not a poll that this middleware can answer."""
-    etag = authorization = prefer = client = echo = machine = b""
-    for name, value in scope["headers"]:
-        if name == b"if-none-match":
-            etag = value
-        elif name == b"authorization":
-            authorization = value
-        elif name == b"prefer":
-            prefer = value
-        elif name == _MACHINE:
-            machine = value
-        elif name == b"x-ms-client-request-id":
-            client = value
-        elif name == b"x-ms-return-client-request-id":
-            echo = value
+    headers = dict(scope["headers"])
+    etag = headers.get(b"if-none-match")
     node_ref = paths.node_ref(scope["path"]) if etag and scope["query_string"] == _VERSION else None
-    if node_ref is None:
+    if not etag or node_ref is None:
         return None
-    echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
+    prefer, client = headers.get(b"prefer"), headers.get(b"x-ms-client-request-id", b"")
+    is_echoed = headers.get(b"x-ms-return-client-request-id", b"").lower() == b"true" and len(client) <= LONGEST_ID
     return PollRequest(
         scope["path"],
         node_ref,
         etag,
-        authorization,
+        headers.get(b"authorization", b""),
         _seconds(prefer) if prefer else 0.0,
-        echoed,
-        machine,
+        client if is_echoed else b"",
+        headers.get(_MACHINE, b""),
     )
 
 

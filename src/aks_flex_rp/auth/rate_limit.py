@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.auth_settings import LimitSettings
 
 RateKind = Literal["read", "write"]
+Bucket = tuple[Hashable, RateKind]  # who, and for what
 MAX_BUCKETS = 100_000  # per generation
 
 
@@ -29,10 +31,10 @@ class RateLimiter:
         }
         self._clock = clock
         self._generation = generation
-        self._current: dict[tuple[str, RateKind], tuple[float, float]] = {}  # (tokens, time of the last update)
-        self._previous: dict[tuple[str, RateKind], tuple[float, float]] = {}
+        self._current: dict[Bucket, tuple[float, float]] = {}  # (tokens, time of the last update)
+        self._previous: dict[Bucket, tuple[float, float]] = {}
 
-    def wait(self, caller_id: str, kind: RateKind) -> float:
+    def wait(self, caller_id: Hashable, kind: RateKind) -> float:
         """Returns the seconds until a token can be taken, or 0, and takes none."""
         rate, burst = self._rates[kind]
         key = (caller_id, kind)
@@ -42,7 +44,7 @@ class RateLimiter:
         tokens = min(burst, found[0] + (self._clock() - found[1]) * rate)
         return max(0.0, (1.0 - tokens) / rate)
 
-    def acquire(self, caller_id: str, kind: RateKind) -> float:
+    def acquire(self, caller_id: Hashable, kind: RateKind) -> float:
         """Takes a token. Returns 0, or the seconds to wait before the next try."""
         rate, burst = self._rates[kind]
         key, now = (caller_id, kind), self._clock()
