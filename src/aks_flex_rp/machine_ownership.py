@@ -163,13 +163,10 @@ class MachineOwnership:
     # Transitions
 
     def begin_attempt(self, *, replacing_until: float) -> MachineOwnership:
-        return replace(self._unfetched(), candidate=None, replacing_until=replacing_until)
+        return MachineOwnership(self.owner, None, replacing_until, self.replaced, self.conflicting)
 
     def end_attempt(self) -> MachineOwnership:
-        return replace(self._unfetched(), candidate=None, replacing_until=0.0)
-
-    def _unfetched(self) -> MachineOwnership:
-        return replace(self, fetch_key="", fetch_machine="", second_fetch=None)
+        return self.begin_attempt(replacing_until=0.0)
 
     def fetched(self, key: str, machine: MachineIdentity | None, now: float) -> MachineOwnership:
         """Binds the config URL of the attempt to its first client."""

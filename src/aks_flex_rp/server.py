@@ -178,6 +178,7 @@ def _allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
+ENCODER = json.JSONEncoder(ensure_ascii=False)
 LOG_FIELDS = ("request", "operation", "status", "caller", "path", "source", "cluster", "node")
 
 
@@ -194,10 +195,13 @@ class JsonFormatter(logging.Formatter):
         line |= {name: record.__dict__[name] for name in LOG_FIELDS if record.__dict__.get(name) not in (None, "")}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return ENCODER.encode(line)
 
 
 def configure_logging(settings: LogSettings) -> None:
+    # No format shows these, and logging finds them out for every line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if settings.format == "json" else plain)

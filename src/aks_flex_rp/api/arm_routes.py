@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -57,21 +58,19 @@ class ArmRoutes:
         began, request_id = time.perf_counter(), http_messages.new_request_id()
         name, who, path = "unknown", "", ""
         try:
-            where = parse_target(incoming.url.path)
-            path = (
-                incoming.url.path
-            )  # only logged for ARM paths: any other path may contain the secret of a mistyped config URL
+            where = parse_target(incoming.scope["path"])
+            # Only logged for ARM paths: any other path may contain the secret of a mistyped config URL.
+            path = incoming.scope["path"]
             operation = _operation(incoming.method, where)
             name = operation
             authorized = await self._authorize(incoming, where, operation, request_id)
             who = authorized.request.caller.name
-            response = await self._execute(operation, authorized)
+            response = await self._operations[operation](authorized)
         except ArmError as error:
             response = http_messages.error_response(error)
         except FlexError as error:
             response = http_messages.error_response(http_messages.arm_error(error, request_id))
-        for header, value in http_messages.request_id_headers(incoming, request_id).items():
-            response.headers[header] = value
+        http_messages.add_request_ids(response, incoming, request_id)
         self._count(name, response.status_code, time.perf_counter() - began)
         log_fields = {"request": request_id, "operation": name, "status": response.status_code, "caller": who}
         log_fields |= {"path": path, "source": http_messages.client_address(incoming)}
@@ -81,7 +80,8 @@ class ArmRoutes:
     async def _authorize(
         self, incoming: Incoming, where: ArmTarget, operation: Operation, request_id: str
     ) -> AuthorizedRequest:
-        query = {name.lower(): value for name, value in parse_qsl(incoming.url.query, keep_blank_values=True)}
+        text = incoming.scope["query_string"].decode("latin-1")
+        query = {name.lower(): value for name, value in parse_qsl(text, keep_blank_values=True)}
         check_version(query)
         source = http_messages.client_address(incoming)
         caller = await self.authorizer.caller(incoming.headers.get("authorization", ""), source)
@@ -96,8 +96,10 @@ class ArmRoutes:
             return replace(authorized, request=replace(request, may_see_secrets=seeing))
         return authorized
 
-    async def _execute(self, operation: Operation, request: AuthorizedRequest) -> Response:
-        doing: dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]] = {
+    @cached_property
+    def _operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+        pools = PoolRoutes(self.commands)
+        return {
             Operation.READ: self._get,
             Operation.LIST: self._list,
             Operation.WRITE: self._put,
@@ -107,11 +109,10 @@ class ArmRoutes:
             Operation.LIST_CREDENTIALS: self._credentials,
             Operation.ROTATE_KEY: self._rotate_key,
             Operation.REVOKE_KEY: self._revoke_key,
-            **PoolRoutes(self.commands).operations,
-            **EnrolmentRoutes(self.enrolments, PoolRoutes(self.commands).commands).operations,
-            **RolloutRoutes(self.rollouts, PoolRoutes(self.commands)).operations,
+            **pools.operations,
+            **EnrolmentRoutes(self.enrolments, pools.commands).operations,
+            **RolloutRoutes(self.rollouts, pools).operations,
         }
-        return await doing[operation](request)
 
     async def _get(self, request: AuthorizedRequest) -> Response:
         may_be_node = request.request.may_be_node

@@ -40,20 +40,14 @@ def client_address(incoming: Incoming) -> str:
     return incoming.client.host if incoming.client else ""
 
 
-def request_id_headers(incoming: Incoming, request_id: str) -> dict[str, str]:
-    """Returns the headers with the request ID, and with the client's own ID if it asks for it."""
-    ids = {"x-ms-request-id": request_id}
-    client_request_id = incoming.headers.get("x-ms-client-request-id", "")
-    is_requested = incoming.headers.get("x-ms-return-client-request-id", "").lower() == "true"
-    if (
-        is_requested
-        and client_request_id
-        and len(client_request_id) <= 128
-        and client_request_id.isascii()
-        and client_request_id.isprintable()
-    ):
-        ids["x-ms-client-request-id"] = client_request_id
-    return ids
+def add_request_ids(response: Response, incoming: Incoming, request_id: str) -> None:
+    """Adds the headers with the request ID, and with the client's own ID if it asks for it."""
+    response.raw_headers.append((b"x-ms-request-id", request_id.encode()))
+    if incoming.headers.get("x-ms-return-client-request-id", "").lower() != "true":
+        return
+    own = incoming.headers.get("x-ms-client-request-id", "")
+    if own and len(own) <= 128 and own.isascii() and own.isprintable():
+        response.raw_headers.append((b"x-ms-client-request-id", own.encode()))
 
 
 async def read_json(incoming: Incoming) -> dict[str, Any]:
@@ -115,7 +109,7 @@ async def _body(incoming: Incoming, limit: int) -> bytes:
 
 
 # Plain JSON types only: an object that gets into a response by mistake must fail instead of exposing its fields.
-ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
 
 
 def json_response(status: int, document: object = None, headers: Mapping[str, str] | None = None) -> Response:

@@ -110,7 +110,7 @@ def answered(get: Endpoint | None = None, post: Endpoint | None = None) -> Calla
             response = http_messages.error_response(error)
         except FlexError as error:
             response = http_messages.error_response(http_messages.arm_error(error, request_id))
-        response.headers.update(http_messages.request_id_headers(incoming, request_id))
+        http_messages.add_request_ids(response, incoming, request_id)
         return response
 
     return answer

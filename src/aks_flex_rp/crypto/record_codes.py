@@ -30,7 +30,8 @@ class CodeState(TextEnum):
 class RecordCodes:
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         """Creates the codes of encryption keys by ID, newest first."""
-        self._keys = {name: hmac.digest(key, DERIVATION, "sha256") for name, key in keys.items()}
+        derived = {name: hmac.digest(key, DERIVATION, "sha256") for name, key in keys.items()}
+        self._keys = {name: hmac.new(key, digestmod="sha256") for name, key in derived.items()}
         self._newest = next(iter(self._keys))
 
     def __repr__(self) -> str:
@@ -64,7 +65,7 @@ class RecordCodes:
     def _code(self, key: str, kind: str, values: Sequence[object]) -> str:
         encoded = [_encoded(value) for value in (kind, *values)]
         content = b"".join([part for each in encoded for part in (len(each).to_bytes(LENGTH_BYTES, "big"), each)])
-        made, view = hmac.new(self._keys[key], digestmod="sha256"), memoryview(content)
+        made, view = self._keys[key].copy(), memoryview(content)
         for start in range(0, len(content), PIECE_BYTES):
             made.update(view[start : start + PIECE_BYTES])
         return f"{key}.{made.hexdigest()}"

@@ -304,8 +304,8 @@ class NodeCommands:
             secretWritten=desired.secret is not None,
         )
         try:
-            overridden = [request.event(now, AuditAction.ROLLOUT_OVERRIDDEN, document)]
-            events = [event, *(overridden if options.override else ())]
+            overridden = request.event(now, AuditAction.ROLLOUT_OVERRIDDEN, document) if options.override else None
+            events = [event, overridden] if overridden else [event]
             await context.store.put_node(
                 node, before.etag if before else None, events, retire=True, override=options.override
             )

@@ -38,14 +38,15 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     """
     auth = properties.azure_auth
     principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
-    found = {
-        "servicePrincipal": principal.client_id if principal else None,
-        "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
-        "arc": (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node),
-    }.get(auth.method)
+    found = named = None
+    if auth.method == "servicePrincipal" and principal:
+        found, named = principal.client_id, principal.client_tenant
+    elif auth.method == "managedIdentity" and managed:
+        found = managed.client_id or managed.principal_id
+    elif auth.method == "arc":
+        found = (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node)
     if not found:
         return ""
-    named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
     home = (named or tenant).lower()
     # A tenant may also be given as a domain, but tokens contain only its ID.
     return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()

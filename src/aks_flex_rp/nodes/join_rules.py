@@ -18,7 +18,8 @@ MAX_FORMER_TAINTS = 100  # per node; the latest are kept
 
 def identity_method(node: Node) -> AccessMethod | None:
     """Returns how the node joins with its identity, or None if it joins with a token."""
-    method = KubernetesAuth.model_validate(node.effective.get("kubernetesAuth", {})).by_identity
+    auth = node.effective.get("kubernetesAuth")
+    method = KubernetesAuth.model_validate(auth).by_identity if auth else None
     return AccessMethod(method) if method else None
 
 
@@ -79,7 +80,8 @@ def record_delivered(node: Node, before: Node | None) -> Node:
         return node
     known = before.join.delivered or before.version
     same = known == before.version and node.config == before.config
-    return replace(node, join=node.join.with_delivered(node.version if same else known))
+    delivered = node.version if same else known
+    return node if node.join.delivered == delivered else replace(node, join=node.join.with_delivered(delivered))
 
 
 def desired_taints(node: Node) -> DesiredTaints:

@@ -177,8 +177,9 @@ class NodeQueries:
         return node, self.resource(cluster, node)
 
     def resource(self, cluster: ClusterInfo, node: Node, *, whole: bool = True) -> dict[str, Any]:
-        last_seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
-        return view.node_resource(replace(node, last_seen=last_seen), cluster.id, self.context.now(), whole=whole)
+        if (last_seen := self.last_seen(node.cluster, node.key)) > node.last_seen:
+            node = replace(node, last_seen=last_seen)
+        return view.node_resource(node, cluster.id, self.context.now(), whole=whole)
 
     def _list_entry(self, cluster: ClusterInfo, node: Node | RefusedNode) -> tuple[dict[str, Any], str]:
         """Returns what a list shows of a node, and its Kubernetes version, which is not known of a refused one."""

@@ -6,7 +6,7 @@ returns what a machine fetches once from its config URL.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
@@ -65,6 +65,7 @@ def cluster_tenant(facts: ClusterFacts, endpoints: AgentEndpoints) -> str:
 
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
+VERSIONED = ("kubernetes", *COMPONENTS, "agent")  # sections of the configuration
 SECRETS_STRATEGY = "configMapAndSecretChangeDetectionStrategy"
 NO_ENDPOINTS = AgentEndpoints()
 
@@ -113,10 +114,10 @@ def generate_config(
     downgrade: bool = False,
 ) -> dict[str, Any]:
     """Generates the configuration. With `downgrade`, the node may install older versions."""
-    settings, facts = properties.node_config, replace(facts, tenant_id=cluster_tenant(facts, endpoints))
+    settings, tenant = properties.node_config, cluster_tenant(facts, endpoints)
     policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
     optional = {
-        "provider": endpoints.provider_config(properties, facts.tenant_id),
+        "provider": endpoints.provider_config(properties, tenant),
         "agent": _agent(properties, chosen),
         "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
         "registryMirrors": settings.registry_mirrors,
@@ -125,7 +126,7 @@ def generate_config(
     }
     return {
         "continuousMonitoring": bool(properties.continuous_monitoring),
-        "azure": {**_azure(properties, cluster, facts, node), **_private_cloud(properties, endpoints)},
+        "azure": _azure(properties, cluster, facts.location, tenant, node) | _private_cloud(properties, endpoints),
         "kubernetes": {"version": chosen["kubernetes"]},
         **{name: {"version": chosen[name]} for name in COMPONENTS},
         "node": _node(properties, facts, node),
@@ -148,8 +149,7 @@ def allows_downgrade(config: Mapping[str, Any]) -> bool:
 
 
 def config_versions(config: Mapping[str, Any]) -> dict[str, str]:
-    blocks = {name: config.get(name, {}) for name in ("kubernetes", *COMPONENTS, "agent")}
-    return {name: block["version"] for name, block in blocks.items() if "version" in block}
+    return {name: config[name]["version"] for name in VERSIONED if "version" in config.get(name, ())}
 
 
 def build_bundle(config: Mapping[str, Any], version: int, secrets: NodeSecrets) -> dict[str, Any]:
@@ -173,23 +173,22 @@ def _private_cloud(properties: Properties, endpoints: AgentEndpoints) -> dict[st
     return endpoints.azure if uses_azure else {}
 
 
-def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:
+def _azure(properties: Properties, cluster: ClusterId, location: str, tenant: str, node: str) -> dict[str, Any]:
     auth = properties.azure_auth
     azure: dict[str, Any] = {
         "subscriptionId": cluster.subscription,
         "resourceGroup": cluster.group,
         "targetCluster": {"resourceId": str(cluster)},
     }
-    if facts.location:
-        azure["location"] = facts.location
-        azure["targetCluster"]["location"] = facts.location
-    if facts.tenant_id:
-        azure["tenantId"] = facts.tenant_id
+    if location:
+        azure["location"] = location
+        azure["targetCluster"]["location"] = location
+    if tenant:
+        azure["tenantId"] = tenant
     if auth.service_principal:
-        tenant = auth.service_principal.client_tenant or facts.tenant_id
         azure["servicePrincipal"] = {"clientId": auth.service_principal.client_id}
-        if tenant:
-            azure["servicePrincipal"]["clientTenant"] = tenant
+        if home := auth.service_principal.client_tenant or tenant:
+            azure["servicePrincipal"]["clientTenant"] = home
         if auth.service_principal.certificate_on_machine:
             azure["servicePrincipal"]["clientCertificateFile"] = CLIENT_CERTIFICATE_FILE
     if auth.method == "managedIdentity":

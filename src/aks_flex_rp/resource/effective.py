@@ -68,11 +68,12 @@ def explain(own: Document, effective: Document, config: Mapping[str, Any]) -> tu
     """
     shown = _merged(_defaults(effective, config), effective, ())
     shown.pop(POOL_NAME, None)
-    of_node, of_pool = {path for path, _ in leaves(own)}, {path for path, _ in leaves(effective)}
-    origins = {}
+    of_node = {path for path, _ in leaves(own)}
+    of_pool = of_node if effective is own else {path for path, _ in leaves(effective)}
+    origins: dict[str, str] = {}
     for path, _ in leaves(shown):
         origin = Origin.NODE if path in of_node else Origin.POOL if path in of_pool else Origin.DEFAULT
-        origins[json_path(*path)] = origin.value
+        origins[json_path(*path)] = origin
     return shown, origins
 
 

@@ -161,10 +161,11 @@ def _invalid_secret(text: str) -> str | None:
 
 def _arc(arc: Arc) -> Iterator[Problem]:
     path = (*AUTH, "arc")
-    named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
-    for name, text in named.items():
-        yield from first_violation((*path, name), text or "x", values.azure_name)
-    yield from first_violation((*path, "location"), arc.location or "x", values.plain, values.placeholder)
+    for name, text in (("machineName", arc.machine_name), ("resourceGroup", arc.resource_group)):
+        if text:
+            yield from first_violation((*path, name), text, values.azure_name)
+    if arc.location:
+        yield from first_violation((*path, "location"), arc.location, values.plain, values.placeholder)
     for key, value in (arc.tags or {}).items():
         yield from first_violation((*path, "tags", key), key, values.plain)
         yield from first_violation((*path, "tags", key), value, values.plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -65,13 +65,13 @@ def _without_secrets(properties: Properties, *, exclude_unset: bool = False) -> 
     return {name: value for name, value in fields.items() if value != {}}
 
 
-def join_pool(own: Properties, template: PoolTemplate) -> DesiredNode:
+def join_pool(own: Properties, template: PoolTemplate, allow_downgrade: bool = False) -> DesiredNode:
     """Returns the desired state of a node of a pool, from its own properties and the template."""
     merged = merge_properties(template.template, own.model_dump(exclude_none=True, exclude_unset=True))
     properties = Properties.model_validate(merged)
     document = _without_secrets(properties, exclude_unset=True)
     membership = PoolMembership(template.pool, template.revision, document)
-    return DesiredNode(properties, False, membership, _without_secrets(own, exclude_unset=True))
+    return DesiredNode(properties, allow_downgrade, membership, _without_secrets(own, exclude_unset=True))
 
 
 def stay_in_pool(own: dict[str, Any], template: PoolTemplate) -> DesiredNode:
@@ -86,7 +86,7 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
         return Problem("", f"The request body is larger than {MAX_BODY_BYTES} bytes.")
     try:
         text = body.decode("utf-8-sig")  # no other encoding, because intermediaries may guess differently
-        document = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
+        document = STRICT_JSON.decode(text)
         if SURROGATE.search(text):  # an escaped lone surrogate is not valid text
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -106,10 +106,11 @@ def validate_body(
     properties, problems = _parse(document, name, Properties, READ_ONLY)
     if properties is None:
         return problems
-    desired = join_pool(properties, template) if template else DesiredNode(properties)
+    downgrade = context.allow_downgrade
+    desired = join_pool(properties, template, downgrade) if template else DesiredNode(properties, downgrade)
     targets = {problem.target for problem in problems}
     problems += [each for each in rules.check_rules(desired.properties, context) if not _below(each.target, targets)]
-    return problems or replace(desired, allow_downgrade=context.allow_downgrade)
+    return problems or desired
 
 
 def validate_pool(document: dict[str, Any], name: str, context: ValidationContext) -> PoolProperties | list[Problem]:
@@ -277,3 +278,6 @@ def _refuse(constant: str) -> float:
 def _finite(text: str) -> float:
     number = float(text)
     return number if math.isfinite(number) else _refuse(text)
+
+
+STRICT_JSON = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)

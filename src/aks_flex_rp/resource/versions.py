@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def tested_table() -> list[dict[str, str]]:
     return [{"kubernetes": f"{major}.{minor}", **row, "tests": TESTS[major, minor]} for (major, minor), row in newest]
 
 
+@cache
 def tested_series(component: str) -> tuple[str, ...]:
     """Returns the minor versions of a component that are in the table, the oldest first."""
     if component == "kubernetes":
@@ -97,6 +98,7 @@ def untested_versions(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in chosen.items() if text and not _is_tested(name, text)}
 
 
+@lru_cache(maxsize=1024)
 def _is_tested(component: str, text: str) -> bool:
     version = parse_version(text)
     return version is not None and f"{version.major}.{version.minor}" in tested_series(component)
