@@ -136,7 +136,7 @@ def test_garbage_in_state_files_does_not_stop_an_update(node: ManagedLabNode) ->
     )
     run(node, "systemctl stop aks-flex-node")
     for name in names:
-        run(node, f"head -c 99 /dev/urandom >{STATE}/{name}.json")
+        run(node, f"head -c 99 /dev/urandom >{STATE}/{name}")
     run(node, "systemctl start aks-flex-node")
     node.wait_until_applied(node.update(nodeConfig={"labels": {"damage": "yes"}}))
     until(lambda: healthy(node), "the node is healthy")

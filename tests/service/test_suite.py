@@ -168,7 +168,7 @@ def test_unknown_suite_kind_is_reported(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr("sys.argv", ["suite.py", "nonsense"])
 
     assert main() == 2
-    assert "unknown kind 'nonsense'; use one of all, unit, long, vm." in capsys.readouterr().err
+    assert "unknown kind 'nonsense'; use one of test, full, unit, long, vm." in capsys.readouterr().err
 
 
 def test_stage_fails_when_its_process_cannot_be_started(

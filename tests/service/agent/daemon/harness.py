@@ -14,11 +14,14 @@ from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
+from aks_flex_node.agent.provider.node_assertions import NodeAssertions
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RootedHost
+from tests.node_key_client import HeldKey
 from tests.unit.agent.config.builders import CA, CLUSTER_ID
 
 if TYPE_CHECKING:
@@ -100,6 +103,18 @@ def joined(api: Api, node: str, body: dict[str, Any]) -> str:
     made = api.put(node, body, url=True)
     assert made.status in {200, 201}, made.text
     return api.fetch(made.properties["configUrl"]).text
+
+
+def joined_with_key(room: Path, api: Api, node: str, body: dict[str, Any]) -> Agent:
+    """Returns an agent whose node has joined with the key of its machine, which the provider has bound."""
+    (room / STATE_DIR.lstrip("/")).mkdir(parents=True)
+    key = NodeKeyStore(RootedHost(room)).ensure()
+    made = api.put(node, body, url=True)
+    bundle = api.fetch(made.properties["configUrl"], key=HeldKey(key.private_key)).text
+    agent = agent_on(room, bundle, node)
+    subject = agent.provider.endpoint.resource_id
+    agent.provider.assertions = NodeAssertions(PROGRAM, agent.host, subject, in_process=True)
+    return agent
 
 
 def bundle_for(url: str, ca: bytes | None, cluster: ClusterId | None = None, **more: Any) -> str:

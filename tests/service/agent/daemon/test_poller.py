@@ -22,7 +22,7 @@ from aks_flex_rp import instance_lock
 from aks_flex_rp.crypto import encryption
 from tests.remedies.catalogue import command
 from tests.service.agent.daemon.conftest import NEW, OLD
-from tests.service.agent.daemon.harness import agent_on, eventually, joined
+from tests.service.agent.daemon.harness import agent_on, eventually, joined, joined_with_key
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.service_harness import running
 from tests.service.rp.api.traffic_recorder import Recording
@@ -218,7 +218,13 @@ class Came:
     def wait_ready(self, seen: Callable[[Any], None]) -> None: ...
 
 
-def test_node_without_certificate_requests_bootstrap_token(agent: Agent, name: str) -> None:
+@pytest.fixture
+def agent_with_key(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_path: Path) -> Agent:
+    return joined_with_key(tmp_path, service.admin, name, body())
+
+
+def test_node_without_certificate_requests_bootstrap_token(agent_with_key: Agent, name: str) -> None:
+    agent = agent_with_key
     before = agent.kept(CURRENT_CONFIG)
     assert before
     for folder in (*SYSTEM_FOLDERS, "/var/lib/kubelet", "/etc/kubernetes"):
@@ -252,17 +258,17 @@ def types(service: Running, words: list[str]) -> None:
 
 @pytest.mark.remedy("credential-not-delivered")
 def test_bootstrap_token_is_delivered_after_the_resource_is_changed(
-    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+    agent_with_key: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     changed = body()
     changed["properties"]["kubernetesAuth"] = {"useAzureAuth": True}
     assert service.admin.put(name, changed).status == 200
     with pytest.raises(FlexError) as caught:
-        agent.source.issue_bootstrap_token()
+        agent_with_key.source.issue_bootstrap_token()
     assert (caught.value.name, caught.value.retryable) == ("credential-not-delivered", True)
 
     types(service, command("credential-not-delivered", "aks-flex-rp node update", NAME=name))
-    assert agent.source.issue_bootstrap_token()
+    assert agent_with_key.source.issue_bootstrap_token()
 
 
 def test_pending_config_is_readable_by_root_only(

@@ -345,7 +345,8 @@ async def test_confirmed_session_is_authentic_until_it_ends(store: Store) -> Non
     [
         "UPDATE identity_owners SET node = 'edge-2'",
         "UPDATE identity_owners SET node = 'edge-2', code = ''",
-        "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ('other', '/c', 'edge-2', 'me')",
+        "INSERT INTO identity_owners (identity, cluster, node, node_identity, code)"
+        " VALUES ('other', '/c', 'edge-2', 'me', '')",
     ],
 )
 async def test_owner_of_an_identity_cannot_be_changed(store: Store, place: Place, change: str) -> None:
