@@ -84,7 +84,11 @@ def explain_errors(ctx: FlexNodeContext) -> Iterator[None]:
 def explain(error: HttpResponseError, ctx: FlexNodeContext) -> azclierror.AzCLIError:
     """Returns the az error of an error response."""
     document = _error_document(error)
-    message = _message(error, document)
+    code = document.get("code") or f"HTTP {error.status_code}"
+    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service returned no message.'}"]
+    message = "\n".join(
+        [*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in document.get("details") or ())]
+    )
     for kind, advice in _advice(error, document, ctx):
         return kind(message, advice)
     request = _header(error, "x-ms-request-id")
@@ -106,14 +110,6 @@ def _error_document(error: HttpResponseError) -> Document:
         return {}
     found = document.get("error") if isinstance(document, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _message(error: HttpResponseError, document: Document) -> str:
-    code = document.get("code") or f"HTTP {error.status_code}"
-    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service returned no message.'}"]
-    return "\n".join(
-        [*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in document.get("details") or ())]
-    )
 
 
 def _of_option(document: Document) -> str:

@@ -71,7 +71,11 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
     raw_database.open_sqlite(settings.sqlite_file).close()
     with _temporary_directory(target.absolute().parent) as directory:
         copy = directory / DATABASE
-        _copy_database(settings.sqlite_file, copy)
+        try:
+            copy_database(settings.sqlite_file, copy)
+        except sqlite3.DatabaseError as error:
+            failure = store_error(error)
+            raise _corrupt(error) if isinstance(failure, DatabaseCorrupt) else failure from None
         check_database(copy)
         files = {DATABASE: copy, **(_keys(settings) if with_keys else {})}
         sums = {name: _sum(file) for name, file in files.items()}
@@ -81,14 +85,6 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
         packed.replace(target)
     sync_directory(target.absolute().parent)
     return manifest
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    try:
-        copy_database(source, target)
-    except sqlite3.DatabaseError as error:
-        failure = store_error(error)
-        raise _corrupt(error) if isinstance(failure, DatabaseCorrupt) else failure from None
 
 
 def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
@@ -115,7 +111,9 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
     with instance_lock.exclusive(settings.state_dir), _temporary_directory(settings.state_dir) as directory:
         manifest = _unpack(source, directory)
         check_database(directory / DATABASE)
-        _end_sessions(directory / DATABASE)
+        # A user who signed out after the backup must not be signed in again.
+        with closing(connect((directory / DATABASE).as_uri())) as connection:
+            connection.execute("DELETE FROM sessions")
         targets = _restore_targets(settings, directory)
         aside = _set_aside(settings, targets)
         for file, target in targets.items():
@@ -144,12 +142,6 @@ def check_database(file: Path) -> None:
 
 def _corrupt(check_result: object) -> ConfigError:
     return ConfigError("backup-corrupt", f"The database is corrupt: {check_result}.", "Use an earlier backup.")
-
-
-def _end_sessions(file: Path) -> None:
-    """Deletes all dashboard sessions, so that a user who signed out after the backup is not signed in again."""
-    with closing(connect(file.as_uri())) as connection:
-        connection.execute("DELETE FROM sessions")
 
 
 def _counts(file: Path) -> tuple[int, int, int]:
@@ -190,7 +182,13 @@ def _unpack(source: Path, directory: Path) -> BackupManifest:
             document = json.loads(_content(archive, entries[MANIFEST]).read())
             manifest = BackupManifest(**document)
             for name in filter(_ours, manifest.sums):
-                _write(directory / name, _content(archive, entries[name]))
+                file = directory / name
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                with os.fdopen(handle, "wb") as opened:
+                    shutil.copyfileobj(_content(archive, entries[name]), opened)
+                    opened.flush()
+                    os.fsync(opened.fileno())
                 if _sum(directory / name) != manifest.sums[name]:
                     raise ValueError(name)
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -226,15 +224,6 @@ def _sum(file: Path) -> str:
         while piece := opened.read(1 << 20):
             found.update(piece)
     return found.hexdigest()
-
-
-def _write(file: Path, content: io.BufferedIOBase) -> None:
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as opened:
-        shutil.copyfileobj(content, opened)
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def _restore_targets(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:

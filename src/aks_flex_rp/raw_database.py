@@ -232,15 +232,14 @@ async def _copy_table(old: sqlite3.Connection, new: Connection, table: str) -> i
     cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608 - names of our own tables
     count = 0
     while rows := cursor.fetchmany(ROWS_PER_COPY):
-        records = [_record(table, columns, row) for row in rows]
+        # The empty secrets of a deleted node are text in SQLite, and bytes in PostgreSQL.
+        records = [
+            tuple(
+                value.encode() if isinstance(value, str) and (table, column) in BINARY_COLUMNS else value
+                for column, value in zip(columns, row, strict=True)
+            )
+            for row in rows
+        ]
         await new.copy_records_to_table(table, records=records, columns=columns)
         count += len(rows)
     return count
-
-
-def _record(table: str, columns: list[str], row: tuple[object, ...]) -> tuple[object, ...]:
-    """Converts the empty secrets of a deleted node from text (SQLite) to bytes (PostgreSQL)."""
-    return tuple(
-        value.encode() if isinstance(value, str) and (table, column) in BINARY_COLUMNS else value
-        for column, value in zip(columns, row, strict=True)
-    )

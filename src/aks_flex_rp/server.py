@@ -136,7 +136,9 @@ class Server(uvicorn.Server):
 
 def serve(settings: ServiceSettings, ready: Callable[[Service, int], None]) -> None:
     """Runs the service until a signal stops it."""
-    _allow_many_connections()
+    # Every held poll is a connection.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     bound = listen(settings)
     uvloop.run(_serve(settings, bound, ready))
 
@@ -170,12 +172,6 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 100, 100)
-
-
-def _allow_many_connections() -> None:
-    """Raises the limit of open files to the maximum: every held poll is a connection."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 ENCODER = json.JSONEncoder(ensure_ascii=False)

@@ -71,7 +71,8 @@ class ArmRoutes:
         except FlexError as error:
             response = http_messages.error_response(http_messages.arm_error(error, request_id))
         http_messages.add_request_ids(response, incoming, request_id)
-        self._count(name, response.status_code, time.perf_counter() - began)
+        self.metrics.requests.labels(name, str(response.status_code)).inc()
+        self.metrics.seconds.labels(name).observe(time.perf_counter() - began)
         log_fields = {"request": request_id, "operation": name, "status": response.status_code, "caller": who}
         log_fields |= {"path": path, "source": http_messages.client_address(incoming)}
         log.info("%s %s", incoming.method, response.status_code, extra=log_fields)
@@ -191,10 +192,6 @@ class ArmRoutes:
         if left := await self.keys.open_enrolment(request.cluster, request.target.node):
             result = {**result, "poolName": left.pool, "enrolmentName": left.key}
         return http_messages.json_response(200, result)
-
-    def _count(self, operation: str, status: int, seconds: float) -> None:
-        self.metrics.requests.labels(operation, str(status)).inc()
-        self.metrics.seconds.labels(operation).observe(seconds)
 
 
 def check_version(query: Mapping[str, str]) -> None:

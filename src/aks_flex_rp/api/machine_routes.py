@@ -48,7 +48,10 @@ class MachineRoutes:
     async def enrol(self, incoming: Incoming, request_id: str) -> Response:
         enrolment = await self._find(incoming, request_id)
         body = await _body(incoming)
-        thumbprint = self._key(body, incoming.path_params["secret"])
+        proof = body.get("proof")
+        if not isinstance(proof, str) or not proof:
+            raise errors.invalid_request([Problem("proof", "The proof of the machine's key is needed.")])
+        thumbprint = http_messages.proved_key(proof, incoming.path_params["secret"], "proof")
         if wait := self.authorizer.limits.acquire(f"enrol {enrolment.key} {thumbprint}", "write"):
             raise errors.too_many_requests(wait)
         source = http_messages.client_address(incoming)
@@ -104,12 +107,6 @@ class MachineRoutes:
             message = "This enrolment URL is not valid. Create a new one with `aks-flex-rp pool enrolment create`."
             raise ArmError(404, NOT_FOUND, message)
         return found
-
-    def _key(self, body: dict[str, Any], secret: str) -> str:
-        proof = body.get("proof")
-        if not isinstance(proof, str) or not proof:
-            raise errors.invalid_request([Problem("proof", "The proof of the machine's key is needed.")])
-        return http_messages.proved_key(proof, secret, "proof")
 
 
 async def _body(incoming: Incoming) -> dict[str, Any]:

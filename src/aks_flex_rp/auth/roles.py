@@ -214,7 +214,10 @@ class AzureAssignments:
         except FlexError as error:
             log.warning("Cannot read the role assignments on %s: %s", cluster, error)
             answer = self._last_known(key, read_at)
-        self._remember(key, answer)
+        self._answers.pop(key, None)
+        while len(self._answers) >= MAX_CACHED_ROLES:
+            del self._answers[next(iter(self._answers))]
+        self._answers[key] = answer
         return answer.roles
 
     def _last_known(self, key: tuple[str, str], now: float) -> CachedRoles:
@@ -223,12 +226,6 @@ class AzureAssignments:
         if last is None or now - last.answered > LAST_KNOWN_SECONDS:
             return CachedRoles(frozenset(), now, float("-inf"))
         return CachedRoles(last.roles, now, last.answered)
-
-    def _remember(self, key: tuple[str, str], answer: CachedRoles) -> None:
-        self._answers.pop(key, None)
-        while len(self._answers) >= MAX_CACHED_ROLES:
-            del self._answers[next(iter(self._answers))]
-        self._answers[key] = answer
 
 
 def effective_roles(assignments: Iterable[Mapping[str, Any]], cluster: ClusterId) -> frozenset[Role]:

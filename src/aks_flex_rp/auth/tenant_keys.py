@@ -63,20 +63,16 @@ class TenantKeys:
         due = found is None or now - self._fetched > FRESH_SECONDS
         patience = RETRY_SECONDS if self._known.keys else FIRST_RETRY_SECONDS
         if due and (self._refreshing or now - self._requested > patience):
-            asking = self._start_refresh()
+            if self._refreshing is None:
+                self._requested = self._clock()
+                self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            asking = self._refreshing
             if not found:  # a token with a known key need not wait for the refresh
                 await asyncio.shield(asking)
                 found = self._known.keys.get(key_id)
         if not self._known.keys:
             raise TenantUnreachable(self.tenant.metadata, self._cause)
         return found
-
-    def _start_refresh(self) -> asyncio.Task[None]:
-        """Starts a refresh, or returns the one that is running."""
-        if self._refreshing is None:
-            self._requested = self._clock()
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
-        return self._refreshing
 
     async def _refresh(self) -> None:
         try:
@@ -143,16 +139,12 @@ def https_fetcher(ca_file: str | None) -> Fetch:
                 raise ValueError(f"the response cannot be used, {limit}") from None
             finally:
                 answer.close()
-        return _parsed(content)
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise ValueError("the response is not JSON") from None
 
     return fetch
-
-
-def _parsed(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        raise ValueError("the response is not JSON") from None
 
 
 def _object(document: Any) -> Mapping[str, Any]:

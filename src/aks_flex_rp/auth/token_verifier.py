@@ -46,14 +46,12 @@ def unverified_ids(token: str) -> tuple[str, str]:
     same time.
     """
     try:
-        header, claims = (json.loads(_decoded(part)) for part in token.split(".")[:2])
+        header, claims = (
+            json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in token.split(".")[:2]
+        )
         return str(claims.get("tid", "")).lower(), str(header.get("kid", ""))
     except (AttributeError, ValueError, RecursionError):
         raise Unauthenticated("InvalidAuthenticationToken", "The access token is not a JSON web token.") from None
-
-
-def _decoded(part: str) -> bytes:
-    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def algorithms(key: PyJWK) -> tuple[str, ...]:
@@ -193,7 +191,9 @@ class TokenVerifier:
         if (
             shown[7 : 7 + len(ADMIN_KEY_PREFIX)] == ADMIN_KEY_PREFIX.encode()
         ):  # never cached, because it can be replaced at any time
-            return self._admin(shown)
+            scheme, _, key = shown.partition(b" ")
+            opens = scheme.lower() == b"bearer" and self._key is not None and self._key.matches(key.strip())
+            return ADMIN_CALLER if opens else None
         found = self._seen.get(hashlib.sha256(shown).digest())
         return found[1] if found and found[0] > self._clock() else None
 
@@ -215,11 +215,6 @@ class TokenVerifier:
             if self._first and not refused.sign_in:
                 refused.sign_in, refused.resource = self._first.sign_in, self._first.audiences[0]
             raise
-
-    def _admin(self, shown: bytes) -> Caller | None:
-        scheme, _, key = shown.partition(b" ")
-        opens = scheme.lower() == b"bearer" and self._key is not None and self._key.matches(key.strip())
-        return ADMIN_CALLER if opens else None
 
     @staticmethod
     def _bearer(authorization: str) -> str:

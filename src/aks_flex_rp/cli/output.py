@@ -140,7 +140,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
-        _shorten(printable(status.get("cause")) or attention(properties)) or "-",
+        textwrap.shorten(printable(status.get("cause")) or attention(properties), MAX_CAUSE, placeholder=" …") or "-",
     )
 
 
@@ -287,11 +287,6 @@ def format_pairs(pairs: Mapping[str, str]) -> str:
 
 def _width(pairs: Mapping[str, str]) -> int:
     return max(map(len, pairs)) + 2
-
-
-def _shorten(text: str) -> str:
-    """Shortens a cause to whole words."""
-    return textwrap.shorten(text, MAX_CAUSE, placeholder=" …")
 
 
 def format_events(found: Sequence[Document]) -> str:

@@ -31,8 +31,6 @@ from aks_flex_rp.cli.node_write_commands import (
 from aks_flex_rp.cli.property_files import read_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aks_flex_rp.api_client import ServiceClient
     from aks_flex_rp.arm.ids import ClusterId
 
@@ -277,17 +275,14 @@ def apply(
     counts = f"{applied} node{'' if applied == 1 else 's'} changed, {len(result['unchanged'])} already there"
     service.print_result(f"{name} revision {result['revision']}: {counts}", result)
     if result["refused"]:
-        raise _refused(name, result["refused"])
-
-
-def _refused(pool: str, refused: Sequence[Document]) -> ConfigError:
-    lines = [f"  {each['name']}: {_message(each['error'])}" for each in refused]
-    shown = "1 node" if len(refused) == 1 else f"{len(refused)} nodes"
-    return ConfigError(
-        "pool-apply-refused",
-        f"{shown} of the pool {pool} {'was' if len(refused) == 1 else 'were'} not changed:\n" + "\n".join(lines),
-        "Correct the template or the nodes, and run the command again.",
-    )
+        refused = result["refused"]
+        lines = [f"  {each['name']}: {_message(each['error'])}" for each in refused]
+        shown = "1 node" if len(refused) == 1 else f"{len(refused)} nodes"
+        raise ConfigError(
+            "pool-apply-refused",
+            f"{shown} of the pool {name} {'was' if len(refused) == 1 else 'were'} not changed:\n" + "\n".join(lines),
+            "Correct the template or the nodes, and run the command again.",
+        )
 
 
 def _message(error: Document) -> str:

@@ -16,7 +16,6 @@ from aks_flex_rp.cli.command_context import ConfigOption, LocalOptions, StateOpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from aks_flex_rp.instance_lock import InstanceLock
     from aks_flex_rp.service import Service
@@ -34,7 +33,12 @@ def init(local: LocalOptions) -> None:
     import asyncio
 
     settings = local.settings
-    files = _files(settings)
+    files = {
+        "keys": (settings.keys, "encryption keys"),
+        "adminKey": (settings.admin_key_file, "admin key for the CLI and the API"),
+        "ca": (settings.state_dir / "tls" / "ca.crt", "CA certificate of the service"),
+        "database": (settings.sqlite_file, "database"),
+    }
     existing = {name for name, (file, _) in files.items() if file.exists()}
     asyncio.run(_prepare(settings))
     paths = {name: str(file) for name, (file, _) in files.items() if file.exists()}
@@ -42,15 +46,6 @@ def init(local: LocalOptions) -> None:
     table = output.format_table(rows, ("STATUS", "ITEM", "PATH"))
     local.print_result(table, {"stateDir": str(settings.state_dir), **paths})
     output.print_note("Next: run `aks-flex-rp serve`. Back up the keys: without them no secret can be decrypted.")
-
-
-def _files(settings: ServiceSettings) -> dict[str, tuple[Path, str]]:
-    return {
-        "keys": (settings.keys, "encryption keys"),
-        "adminKey": (settings.admin_key_file, "admin key for the CLI and the API"),
-        "ca": (settings.state_dir / "tls" / "ca.crt", "CA certificate of the service"),
-        "database": (settings.sqlite_file, "database"),
-    }
 
 
 async def _prepare(settings: ServiceSettings) -> None:
@@ -99,7 +94,10 @@ def _serve(settings: ServiceSettings, lock: InstanceLock | None, log_format: Log
         if lock:
             keys = tuple(key_ids(settings))
             lock.publish(instance_lock.RunningInstance(settings.origin, settings.host, port, os.getpid(), keys))
-        _greet(service, port)
+        if sys.stderr.isatty():
+            output.print_note(greeting(service.settings, port))
+        else:
+            output.print_note(f"aks-flex-rp serves {service.settings.origin}")
 
     server.configure_logging(settings.log.model_copy(update={"format": log_format}))
     server.serve(settings, ready)
@@ -132,17 +130,10 @@ def _default_format(settings: ServiceSettings) -> LogFormat:
     return "text" if sys.stderr.isatty() and not is_set else settings.log.format
 
 
-def _greet(service: Service, port: int) -> None:
-    """Prints the next steps on a terminal, and one line otherwise."""
-    if sys.stderr.isatty():
-        output.print_note(greeting(service.settings, port))
-    else:
-        output.print_note(f"aks-flex-rp serves {service.settings.origin}")
-
-
 def greeting(settings: ServiceSettings, port: int) -> str:
     """Returns the text with the next steps."""
-    state_option = "" if str(settings.state_dir) == _default_state() else f" --state {settings.state_dir}"
+    default = command_context.load_settings(None, None).state_dir
+    state_option = "" if settings.state_dir == default else f" --state {settings.state_dir}"
     lines = [
         "",
         f"  aks-flex-rp serves {settings.origin}  (port {port})",
@@ -161,7 +152,3 @@ def greeting(settings: ServiceSettings, port: int) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _default_state() -> str:
-    return str(command_context.load_settings(None, None).state_dir)

@@ -50,7 +50,7 @@ async def read_cluster_names(
     With `shared`, flex nodes may have the same address, because their sites have separate private networks.
     """
     direct = await client.direct()
-    known = {_host(url) for url in (direct.server, facts.server_url, *further)}
+    known = {(urlsplit(url).hostname or "").lower() for url in (direct.server, facts.server_url, *further)}
     servers = {*known, direct.server_name.lower(), *SHORT}
     nodes = [one for one in (await client.list(NODES))[0] if not (shared and is_flex_node(one))]
     spec = (await client.get(KUBERNETES))["spec"]
@@ -140,7 +140,3 @@ def _parsed(*texts: str) -> Iterator[Address]:
         except ValueError:
             continue
         yield getattr(address, "ipv4_mapped", None) or address
-
-
-def _host(url: str) -> str:
-    return (urlsplit(url).hostname or "").lower()

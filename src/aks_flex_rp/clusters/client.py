@@ -206,7 +206,12 @@ class KubeClient:
                 _document(answer, await _in_time(_read(answer, MAX_LINE_BYTES), REQUEST_SECONDS))
                 raise OSError(f"its response has status {answer.status_code}")
             async for line in _lines(answer, WATCH_TIMEOUT.read or 0.0):
-                kind, item = _event(line)
+                event: Any = None
+                with suppress(ValueError, RecursionError):
+                    event = json.loads(line)
+                if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+                    raise ForeignResponseError("an event of the watch is not from Kubernetes")
+                kind, item = str(event.get("type")), event["object"]
                 if kind == "ERROR":
                     raise _refused(item.get("code", 500), item)
                 yield kind, item
@@ -229,7 +234,11 @@ class KubeClient:
                 if answer.status_code != 401 or last:
                     return answer
                 await answer.aclose()
-            await self._forget(session)
+            # Unless another task has replaced it. Its watches end and restart on the new session.
+            async with self._opening:
+                if self._session is session:
+                    self._session = None
+                    await session.aclose()
         raise AssertionError("The last attempt returns or raises.")
 
     async def _current(self) -> httpx2.AsyncClient:
@@ -245,13 +254,6 @@ class KubeClient:
                 self._direct = await self._source.connection()
                 self._session = self._opener(self._direct)
             return self._session
-
-    async def _forget(self, session: httpx2.AsyncClient) -> None:
-        """Closes a session unless another task has replaced it. Its watches end and restart on the new session."""
-        async with self._opening:
-            if self._session is session:
-                self._session = None
-                await session.aclose()
 
 
 async def _finish_handshake(sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
@@ -331,15 +333,6 @@ async def _lines(answer: httpx2.Response, seconds: float) -> AsyncIterator[bytes
             raise OSError(f"the watch did not end within {seconds:g} s")
     if rest.strip():
         yield bytes(rest)
-
-
-def _event(line: bytes) -> tuple[str, KubeObject]:
-    event: Any = None
-    with suppress(ValueError, RecursionError):
-        event = json.loads(line)
-    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-        raise ForeignResponseError("an event of the watch is not from Kubernetes")
-    return str(event.get("type")), event["object"]
 
 
 def _document(answer: httpx2.Response, data: bytes) -> KubeObject:

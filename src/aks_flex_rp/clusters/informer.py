@@ -52,16 +52,13 @@ class Informer:
                 self._version = version
             async with aclosing(self._client.watch(self._path, self._version, **self._query)) as events:
                 async for kind, item in events:
-                    await self._take(kind, item)
+                    self._version = ""  # unknown until the event is handled
+                    if kind != "BOOKMARK":
+                        await self._handler.changed(kind, item)
+                    self._version = item["metadata"]["resourceVersion"]
         except ApiRefused:
             self._version = ""  # too old, or unknown to this server
             raise
-
-    async def _take(self, kind: str, item: KubeObject) -> None:
-        self._version = ""  # unknown until the event is handled
-        if kind != "BOOKMARK":
-            await self._handler.changed(kind, item)
-        self._version = item["metadata"]["resourceVersion"]
 
 
 async def run_periodically(what: str, once: Callable[[], Awaitable[None]], rest: float = 0.0) -> NoReturn:

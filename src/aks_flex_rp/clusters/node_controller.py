@@ -59,7 +59,9 @@ class NodeController:
     async def changed(self, kind: str, item: KubeObject) -> None:
         name = item["metadata"]["name"]
         if kind == "DELETED":
-            await self._gone(name)
+            if await self._handler.is_flex_node(self._cluster, name):
+                await self._handler.on_node_observed(self._cluster, name, None)
+            self._forget(name)
         elif has_left(item):
             metadata = item["metadata"]
             # Only this version of the Node: if the machine rejoins now, it removes its annotation and the Node is
@@ -81,11 +83,6 @@ class NodeController:
         if await self._handler.is_flex_node(self._cluster, name):
             await self._handler.on_node_observed(self._cluster, name, ready)
             self._known[name], self._reported[name] = fields, now
-
-    async def _gone(self, name: str) -> None:
-        if await self._handler.is_flex_node(self._cluster, name):
-            await self._handler.on_node_observed(self._cluster, name, None)
-        self._forget(name)
 
     def _forget(self, name: str) -> None:
         self._names.discard(name)

@@ -160,7 +160,10 @@ class CertificateSource(Protocol):
 class ServerTls:
     def __init__(self, source: CertificateSource, now: float) -> None:
         self._source = source
-        self.context = _context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        self.context = context
         self._chain = source.current(now)
         _load(self.context, self._chain)
 
@@ -191,13 +194,6 @@ class ServerTls:
                 if str(error) != reported:
                     log.error("Cannot renew the TLS certificate, the current one remains in use. %s", error)
                 reported = str(error)
-
-
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def _load(context: ssl.SSLContext, chain: CertificateChain) -> None:

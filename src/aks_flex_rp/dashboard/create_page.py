@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.join_page import ConfigUrlCookie
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import ShownCluster
-    from aks_flex_rp.nodes.commands import WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.resource.validation import PoolTemplate
 
@@ -81,20 +80,15 @@ class CreatePage(DashboardPage):
             _step(visit.form.get("step", "")),
             visit.form.get("to", ""),
         )
-        await self._check_cluster_access(visit, clusters, found)
+        # A cluster that the form did not offer is rejected as by the API, and the attempt audited.
+        cluster_id = parse_cluster_id(found["cluster"])
+        if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
+            await self.scopes.admit(visit, Operation.WRITE, cluster_id.node(found["name"] or "new"))
         if to == "create" and step == REVIEW:
             return await self._create(visit, clusters, found)
         if (form := navigate(found, step, to)) is None:
             form = await self._next_step(visit, clusters, found, step)
         return await self._page(visit, clusters, form)
-
-    async def _check_cluster_access(
-        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
-    ) -> None:
-        """Rejects a cluster that the form did not offer, as the API does, and audits the attempt."""
-        cluster_id = parse_cluster_id(found["cluster"])
-        if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
-            await self.scopes.admit(visit, Operation.WRITE, cluster_id.node(found["name"] or "new"))
 
     async def _next_step(
         self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
@@ -156,7 +150,12 @@ class CreatePage(DashboardPage):
             return await self._page(visit, clusters, first_invalid_step(found, errors) or WizardForm(found, REVIEW))
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
-            written = await self._write(visit, chosen, found)
+            where, known, request = await self.scopes.admit(visit, Operation.WRITE, chosen.id.node(found["name"]))
+            request = replace(
+                request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where, own=False)
+            )
+            body = found.body(visit.form.get(SECRET, "").strip())
+            written = await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
         except ArmError as error:
             if error.status == 403:
                 raise
@@ -168,14 +167,6 @@ class CreatePage(DashboardPage):
         if written.url:
             self.url_cookie.give(answer, visit, chosen.id.node(written.node.name), written.url)
         return answer
-
-    async def _write(self, visit: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
-        where, known, request = await self.scopes.admit(visit, Operation.WRITE, chosen.id.node(found["name"]))
-        request = replace(
-            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where, own=False)
-        )
-        body = found.body(visit.form.get(SECRET, "").strip())
-        return await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
 
     async def _page(self, visit: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
         if not clusters:

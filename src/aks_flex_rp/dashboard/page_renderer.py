@@ -54,15 +54,13 @@ class PageRenderer:
             part = self._environment.get_template(live).render(about)
             about["live"] = hashlib.sha256(part.encode()).hexdigest()[:24]
             if page_request and page_request.shown is not None:
-                return self._live(part, about["live"], page_request.shown)
+                mark = about["live"]
+                if mark == page_request.shown:
+                    return Response(status_code=204, headers=self.headers)
+                headers = {**self.headers, "X-Live": mark}
+                return Response(part, 200, headers, media_type="text/html; charset=utf-8")
         text = self._environment.get_template(f"{name}.html").render(about)
         return Response(text, status, self.headers, media_type="text/html; charset=utf-8")
-
-    def _live(self, part: str, mark: str, shown: str) -> Response:
-        if mark == shown:
-            return Response(status_code=204, headers=self.headers)
-        headers = {**self.headers, "X-Live": mark}
-        return Response(part, 200, headers, media_type="text/html; charset=utf-8")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -319,7 +319,12 @@ class SignInPage:
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
         session = await self.sessions.begin(*user)
-        await self._record(incoming, user.caller.name, user.caller.id)
+        source, request = http_messages.client_address(incoming), http_messages.new_request_id()
+        await self.store.record(
+            AuditEvent(
+                time.time(), user.caller.name, AuditAction.SIGN_IN, "/", source, request, who_id=user.caller.id
+            )
+        )
         answer = redirect(after)
         page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
         page_request.delete_cookie(answer, START_COOKIE)
@@ -330,12 +335,6 @@ class SignInPage:
         answer = redirect("/ui/sign-in")
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
-
-    async def _record(self, incoming: Incoming, caller: str, who_id: str) -> None:
-        source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        await self.store.record(
-            AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, who_id=who_id)
-        )
 
     async def _record_failure(self, incoming: Incoming) -> None:
         await self.failures.record(http_messages.client_address(incoming), http_messages.new_request_id())

@@ -54,7 +54,8 @@ class ClusterSync:
                 return  # another replica or an administrator changed the cluster: checked again at the next sync
         self.synced.add(key)
         if before != facts:
-            differences = _differences(before, facts)
+            old, new = before.to_document(), facts.to_document()
+            differences = {name: [old.get(name), new.get(name)] for name in new if old.get(name) != new.get(name)}
             await store.record(
                 AuditEvent(
                     self.context.now(), SYNC_ACTOR, AuditAction.CLUSTER_CHANGED, cluster.id, detail=differences
@@ -120,8 +121,3 @@ class ClusterSync:
         with suppress(Conflict):  # another process is writing the node: checked again at the next sync
             await self.context.store.put_node(renewed, node.etag, [event])
         return True
-
-
-def _differences(before: ClusterFacts, after: ClusterFacts) -> dict[str, object]:
-    old, new = before.to_document(), after.to_document()
-    return {name: [old.get(name), new.get(name)] for name in new if old.get(name) != new.get(name)}

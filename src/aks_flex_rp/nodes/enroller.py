@@ -74,7 +74,10 @@ class Enroller:
             return await self._enrol(enrolment, machine_request)
         except ArmError as error:
             if error.code in RECORDED_REFUSALS:
-                await self._record_refusal(enrolment, machine_request, error)
+                detail = {"reason": error.code, "message": error.message}
+                event = self._event(enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, **detail)
+                denied = replace(event, outcome=AuditOutcome.DENIED)
+                await self.refusals.record(self.commands.context.store, denied, error.code)
             raise
 
     async def _enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
@@ -284,12 +287,6 @@ class Enroller:
         self, enrolment: Enrolment, machine_request: MachineRequest, what: AuditAction, **detail: object
     ) -> AuditEvent:
         return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
-
-    async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
-        detail = {"reason": error.code, "message": error.message}
-        event = self._event(enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, **detail)
-        denied = replace(event, outcome=AuditOutcome.DENIED)
-        await self.refusals.record(self.commands.context.store, denied, error.code)
 
 
 def _is_approved(known: EnrolledMachine | None, machine_request: MachineRequest) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.store.model import AuditEvent, Node
+    from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
 
 EXISTS = 412  # the node was created by another client
@@ -102,19 +102,16 @@ class MachineProvisioner:
             await self._give_up_name(enrolment, machine, machine_request)
             return None
         owner = await self.commands.claims.living_owner(node) if node.join.is_joined else None
-        takes_over = self._takes_over(node, machine_request)
+        # The machine may have just taken over a released node, and not joined as it yet.
+        machines = node.join.machines
+        is_bound = machines.fetch_key == machine_request.thumbprint
+        takes_over = is_bound and machines.is_replacing(self.commands.context.now())
         if owner and not takes_over:
             raise refusal(
                 wire.CLONED,
                 f"Node {node.name} has the key of this machine, and is alive on the machine {owner.identity}.",
             )
         return await self.commands.regenerate(cluster, node.name, request, replacing=takes_over, enrolling=client)
-
-    def _takes_over(self, node: Node, machine_request: MachineRequest) -> bool:
-        """Returns whether the machine has just taken over a released node, and has not joined as it yet."""
-        machines = node.join.machines
-        is_bound = machines.fetch_key == machine_request.thumbprint
-        return is_bound and machines.is_replacing(self.commands.context.now())
 
     async def _create(
         self,

@@ -88,7 +88,10 @@ class NodeKeyCommands:
         node_id = cluster.id.node(name).lower()
         thumbprint = _verified(proof, node_id, "proof")
         if request.caller.kind is CallerKind.NODE_KEY:
-            _check_consent(consent, rotation_audience(node_id, thumbprint), request.caller.id)
+            # An assertion that someone recorded must not be enough to take the node over.
+            signer = _verified(consent, rotation_audience(node_id, thumbprint), "consent")
+            if signer != request.caller.id:
+                raise ArmError(400, "InvalidNodeKey", "The consent is not signed with the current key.", "consent")
 
         async def write(node: Node | None) -> Node:
             if node is None:
@@ -160,14 +163,6 @@ class NodeKeyCommands:
         machine = await store.machine_of_node(key, name.lower())
         found = await store.enrolment(key, machine.enrolment) if machine else None
         return found if found and not found.revoked and self.context.now() < found.expires else None
-
-
-def _check_consent(consent: str, audience: str, current: str) -> None:
-    """Raises ArmError unless the current key signed that the other one replaces it: an assertion that someone
-    recorded must not be enough to take the node over.
-    """
-    if _verified(consent, audience, "consent") != current:
-        raise ArmError(400, "InvalidNodeKey", "The consent is not signed with the current key.", "consent")
 
 
 def _verified(proof: str, audience: str, field: str) -> str:

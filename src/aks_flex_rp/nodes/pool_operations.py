@@ -142,7 +142,11 @@ class PoolCommands:
         desired = self._validate(cluster, name, body, before)
         template = validation.template_document(desired.template)
         await self._check_owner_properties(cluster, name, template, before, request)
-        return self._pool(cluster, name, desired, template, before, request)
+        now = self.context.now()
+        number = before.number + (before.template != template) if before else 1
+        system = system_data(before.system if before else None, request.caller, now)
+        created = before.created if before else now
+        return Pool(cluster.id.key, name, template, number, desired.description or "", system, created)
 
     def _validate(self, cluster: ClusterInfo, name: str, body: dict[str, Any], before: Pool | None) -> PoolProperties:
         context = validation_context(self.context, cluster, None, allow_downgrade=True)
@@ -164,21 +168,6 @@ class PoolCommands:
         event = request.event(self.context.now(), what, cluster.id.pool(name), property=changed.path)
         await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
         raise owner_required(replace(changed, path=f"template.{changed.path}"))
-
-    def _pool(
-        self,
-        cluster: ClusterInfo,
-        name: str,
-        desired: PoolProperties,
-        template: Document,
-        before: Pool | None,
-        request: RequestContext,
-    ) -> Pool:
-        now = self.context.now()
-        number = before.number + (before.template != template) if before else 1
-        system = system_data(before.system if before else None, request.caller, now)
-        created = before.created if before else now
-        return Pool(cluster.id.key, name, template, number, desired.description or "", system, created)
 
     async def _write(self, cluster: ClusterInfo, after: Pool, before: Pool | None, request: RequestContext) -> Pool:
         now, earlier = self.context.now(), before.template if before else {}

@@ -76,7 +76,13 @@ class WebhookSender:
             messages = await self._store.due_messages(self._hook.key, time.time(), MAX_CONCURRENT, self._pace.lease)
             if not messages:
                 return
-            await self._settle(messages, await asyncio.gather(*map(self._send, messages)))
+            outcomes = await asyncio.gather(*map(self._send, messages))
+            for outcome in outcomes:
+                self._count(outcome.status, 1)
+            self._update_health(outcomes)
+            await asyncio.gather(*map(self._record, messages, outcomes))
+            if self._gone:
+                await self._drop()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -84,14 +90,6 @@ class WebhookSender:
     async def _send(self, message: OutboxMessage) -> SendResult:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._post.send, message.id, message.body)
-
-    async def _settle(self, messages: tuple[OutboxMessage, ...], outcomes: list[SendResult]) -> None:
-        for outcome in outcomes:
-            self._count(outcome.status, 1)
-        self._update_health(outcomes)
-        await asyncio.gather(*map(self._record, messages, outcomes))
-        if self._gone:
-            await self._drop()
 
     async def _record(self, message: OutboxMessage, result: SendResult) -> None:
         if result.status is SendStatus.SENT:
@@ -169,17 +167,14 @@ class StaleNodeMonitor:
         if not 0 <= now - self._checked <= self._after / 2:
             self._listening_since = now
         try:
-            await self._check(now)
+            since = now - self._after
+            for silent in (False, True) if now - self._listening_since >= self._after else (False,):
+                while found := await self._store.unnoted_silences(since, NODES_PER_READ, silent=silent):
+                    await asyncio.gather(*(self._record(each, since, now) for each in found))
             self._checked = self._clock()
         except BaseException:
             self._listening_since = self._clock()
             raise
-
-    async def _check(self, now: float) -> None:
-        since = now - self._after
-        for silent in (False, True) if now - self._listening_since >= self._after else (False,):
-            while found := await self._store.unnoted_silences(since, NODES_PER_READ, silent=silent):
-                await asyncio.gather(*(self._record(each, since, now) for each in found))
 
     async def _record(self, silence: HeartbeatChange, since: float, now: float) -> None:
         """Records and reports a change. A node that is silent because it is no longer managed is not reported."""

@@ -96,7 +96,10 @@ class RolloutCommands:
         if not wanted.allow_downgrade:
             await self._check_versions(cluster, template, nodes)
         if active:
-            await self._end(cluster, active, name, request)
+            note = f", who started '{name}' instead"
+            ended = await self.order(cluster, active.pool, active.key, "abort", request, note=note)
+            if ended.active:
+                raise errors.concurrent_changes(active.key, "rollouts")
             nodes = await self._nodes(pool, plan, wanted)  # it may have changed them until its end
         await self._keep_stable(pool, nodes)
         made = await self._write(cluster, pool, name, wanted, nodes, request)
@@ -212,13 +215,6 @@ class RolloutCommands:
             message = f"The roll-out '{existing.key}' exists with other properties. Choose another name."
             raise ArmError(409, "RolloutExists", message)
         return existing
-
-    async def _end(self, cluster: ClusterInfo, active: StoredRollout, name: str, request: RequestContext) -> None:
-        """Aborts the active roll-out of a pool, which another one replaces."""
-        note = f", who started '{name}' instead"
-        ended = await self.order(cluster, active.pool, active.key, "abort", request, note=note)
-        if ended.active:
-            raise errors.concurrent_changes(active.key, "rollouts")
 
     async def _close_earlier(self, made: StoredRollout) -> None:
         """Ends the catching up of earlier roll-outs: nodes that return get the newest revision."""

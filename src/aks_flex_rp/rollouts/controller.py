@@ -243,21 +243,16 @@ class RolloutController:
             before = rollout.saved
             if not await self._commit(rollout, actions):
                 return
-            if (rollout.saved.wave, rollout.saved.phase) != (before.wave, before.phase):
-                await self._add_new_nodes(rollout)
+            has_moved = (rollout.saved.wave, rollout.saved.phase) != (before.wave, before.phase)
+            if has_moved and rollout.engine.phase in {Phase.RUNNING, Phase.SUCCEEDED}:
+                # A late node must not be left behind, nor get the revision before it has proved itself.
+                await rollout.add_new_nodes(self._store, self._clock())
             await self._carry_out(rollout, actions)
             if not rollout.is_due:
                 break
         await self._actions.stage_some(rollout)
         if not rollout.stored.open and not rollout.stages:
             self._known.pop(rollout.id, None)
-
-    async def _add_new_nodes(self, rollout: ActiveRollout) -> None:
-        """A node that came into the pool late must not be left behind, nor get the revision before it has proved
-        itself.
-        """
-        if rollout.engine.phase in {Phase.RUNNING, Phase.SUCCEEDED}:
-            await rollout.add_new_nodes(self._store, self._clock())
 
     async def _commit(self, rollout: ActiveRollout, actions: Sequence[Action]) -> bool:
         """Stores what was decided. Returns False if another writer was faster: it is read again then."""

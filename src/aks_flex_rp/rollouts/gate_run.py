@@ -91,9 +91,5 @@ async def repeat(evaluate: Callable[[], Awaitable[T | None]], progress: GateProg
 
 def shown(text: str, limit: int) -> str:
     """Returns text of another program without control characters, cut to a length."""
-    plain = "".join(each if _is_visible(each) else " " for each in text).strip()
+    plain = "".join(each if (each == "\n" or unicodedata.category(each)[0] != "C") else " " for each in text).strip()
     return plain if len(plain) <= limit else f"{plain[: limit - 1]}…"
-
-
-def _is_visible(character: str) -> bool:
-    return character == "\n" or unicodedata.category(character)[0] != "C"

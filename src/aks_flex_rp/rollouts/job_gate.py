@@ -217,15 +217,16 @@ class NodeJobs:
                 return False
             raise JobFailedError(f"{where} failed: {await self._details(name, why)}")
         if read_pod:
-            return await self._note_pod(node, name)
+            pod = await self._pod(name)
+            reason = (
+                gate_jobs.waiting_reason(pod)
+                if pod
+                else f"it has no pod yet; see `kubectl describe job -n {self.spec.namespace} {name}`"
+            )
+            self.waits[node] = reason
+            self._set_progress_text()
+            return None if await self._is_there(node) else False
         return None
-
-    async def _note_pod(self, node: str, name: str) -> bool | None:
-        pod = await self._pod(name)
-        reason = gate_jobs.waiting_reason(pod) if pod else _no_pod(self.spec.namespace, name)
-        self.waits[node] = reason
-        self._set_progress_text()
-        return None if await self._is_there(node) else False
 
     def _set_progress_text(self) -> None:
         done = f"The Job has succeeded on {self.succeeded} of {len(self.run.nodes)} nodes."
@@ -265,7 +266,3 @@ async def _created(client: KubeClient, path: str, body: KubeObject) -> None:
         if refusal.status == 409 and refusal.reason == "AlreadyExists":
             raise _AlreadyThere from None
         raise
-
-
-def _no_pod(namespace: str, job: str) -> str:
-    return f"it has no pod yet; see `kubectl describe job -n {namespace} {job}`"

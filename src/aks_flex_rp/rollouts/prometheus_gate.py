@@ -51,7 +51,8 @@ class PrometheusServer:
         async def evaluate() -> GateAnswer | None:
             nonlocal successes
             before, successes = successes, 0  # also if there is no response
-            samples = await self._query(spec.query)
+            reply = await asyncio.get_running_loop().run_in_executor(self._threads, self._post, spec.query)
+            samples = read_samples(reply, self._settings.name)
             if violation := find_violation(samples, spec):
                 progress.text = violation
                 return None
@@ -60,10 +61,6 @@ class PrometheusServer:
             return GateAnswer.of(True, progress.text) if successes >= spec.successes else None
 
         return await repeat(evaluate, progress, spec.interval_seconds)
-
-    async def _query(self, query: str) -> list[Sample]:
-        reply = await asyncio.get_running_loop().run_in_executor(self._threads, self._post, query)
-        return read_samples(reply, self._settings.name)
 
     def _post(self, query: str) -> HttpReply:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
