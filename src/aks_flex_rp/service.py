@@ -42,8 +42,7 @@ from aks_flex_rp.crypto.self_signed import PrivateCa
 from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
-from aks_flex_rp.delivery.config_url import BuiltInDelivery
-from aks_flex_rp.delivery.split_delivery import SplitDelivery
+from aks_flex_rp.delivery.config_url import BuiltInDelivery, SplitDelivery
 from aks_flex_rp.nodes.access_grants import AccessGrants
 from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync

@@ -14,9 +14,8 @@ from aks_flex_lab import node_agent
 from aks_flex_rp.clusters.client import FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.rollout_settings import RolloutSettings
-from aks_flex_rp.rollouts.gate_jobs import GATE_LABEL
 from aks_flex_rp.rollouts.gate_runner import GateRunner
-from aks_flex_rp.rollouts.job_gate import GRANT, MANIFEST
+from aks_flex_rp.rollouts.job_gate import GATE_LABEL, GRANT, MANIFEST
 from tests.agents import flex
 from tests.unit.rp.rollouts.gate_builders import CLUSTER, run_of
 from tests.wait import until

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters import access, prerequisites
+from aks_flex_rp.clusters.admission_policies import BINDING_PREFIX
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
 from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.harness import Lines

@@ -38,7 +38,7 @@ from aks_flex_rp.cli.node_write_commands import given_options
 from aks_flex_rp.cli.property_files import read_document
 
 if TYPE_CHECKING:
-    from aks_flex_rp.rollout_client import RolloutClient
+    from aks_flex_rp.api_client import RolloutClient
 
     Document = dict[str, Any]
 
@@ -84,7 +84,7 @@ def _duration(text: str) -> Any:
 
 
 def _rollouts(service: ServiceOptions, pool: str) -> RolloutClient:
-    from aks_flex_rp.rollout_client import RolloutClient
+    from aks_flex_rp.api_client import RolloutClient
 
     return RolloutClient(service.client(), service.target, pool)
 

@@ -1,7 +1,14 @@
-"""Admission policies for flex nodes and for the account of the service, which the manifest contains.
+"""Admission policies for flex nodes and for the account of the service, which the manifest contains, and the role of
+nodes whose kubelet always authenticates with its Azure identity (`exec`).
 
 An administrator applies them, because an account that can write an admission policy can read with it whatever it may
 delete: the message of a policy can contain the object.
+
+For the cluster, the kubelet of an exec node is an ordinary user, outside the Node authorizer and NodeRestriction. Its
+ClusterRole has what a kubelet needs. It cannot list Secrets and ConfigMaps, but it cannot be narrowed to the pods of
+one node. A policy limits its writes to its own Node, lease, CSINode and pods, and its tokens of service accounts to
+those of pods. The ClusterRoleBindings of the nodes are the parameters of the policy. An identity that is bound for
+two nodes can write nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +20,6 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP, TOKEN_LABEL
 from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
-from aks_flex_rp.clusters.exec_nodes import (
-    BINDING_PREFIX,
-    EXEC_LABEL,
-    OWN_NODE_POLICY,
-    RBAC,
-    own_node_policy,
-)
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod
 
 if TYPE_CHECKING:
@@ -27,6 +27,38 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.clusters.client import KubeObject
 
+
+BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
+EXEC_LABEL = "flex.aks.azure.com/access"  # label on the bindings of nodes that join by exec
+OWN_NODE_POLICY = "aks-flex-node-own-node"
+RBAC = "rbac.authorization.k8s.io"
+CLUSTER_ROLES = f"/apis/{RBAC}/v1/clusterroles"
+LEASES = "kube-node-lease"
+
+# A kubelet reads Secrets and ConfigMaps by name if it does not watch them. The service configures that.
+KUBELET_RULES: tuple[tuple[str, str, str], ...] = (  # API group, resources, verbs
+    ("authentication.k8s.io", "tokenreviews", "create"),
+    ("authorization.k8s.io", "subjectaccessreviews localsubjectaccessreviews", "create"),
+    ("", "services", "get list watch"),
+    ("", "nodes", "create get list watch patch update"),
+    ("", "nodes/status", "patch update"),
+    ("", "events", "create patch update"),
+    ("", "pods", "create get list watch delete"),
+    ("", "pods/status", "patch update"),
+    ("", "pods/eviction", "create"),
+    ("", "configmaps secrets persistentvolumeclaims persistentvolumes endpoints", "get"),
+    ("", "persistentvolumeclaims/status", "get patch update"),
+    ("", "serviceaccounts/token", "create"),
+    ("certificates.k8s.io", "certificatesigningrequests", "create get list watch"),
+    ("coordination.k8s.io", "leases", "create get patch update delete"),
+    ("storage.k8s.io", "volumeattachments", "get"),
+    ("storage.k8s.io", "csidrivers", "get list watch"),
+    ("storage.k8s.io", "csinodes", "create get patch update delete"),
+    ("node.k8s.io", "runtimeclasses", "get list watch"),
+    ("resource.k8s.io", "resourceclaims", "get"),
+)
+
+CERTIFICATES = "certificates.k8s.io"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 SINGLE_USE_POLICY = "aks-flex-node-single-use"
 OWN_OBJECTS_POLICY = "aks-flex-rp-own-objects"
@@ -82,8 +114,8 @@ def _single_use_policy(user: str) -> KubeObject:
         "failurePolicy": "Fail",
         "matchConstraints": {
             "resourceRules": [
-                _rule("certificatesigningrequests", "CREATE"),
-                _rule("certificatesigningrequests/approval", "UPDATE"),
+                _rule(CERTIFICATES, "certificatesigningrequests", operations=("CREATE",)),
+                _rule(CERTIFICATES, "certificatesigningrequests/approval", operations=("UPDATE",)),
             ]
         },
         "variables": [
@@ -107,30 +139,24 @@ def _single_use_policy(user: str) -> KubeObject:
     }
 
 
-def _rule(resource: str, operation: str) -> dict[str, list[str]]:
+def _rule(group: str, *resources: str, operations: tuple[str, ...] = ("CREATE", "UPDATE", "DELETE")) -> KubeObject:
     return {
-        "apiGroups": ["certificates.k8s.io"],
+        "apiGroups": [group],
         "apiVersions": ["v1"],
-        "operations": [operation],
-        "resources": [resource],
+        "operations": list(operations),
+        "resources": list(resources),
     }
 
 
 def _own_objects_policy(account: str) -> KubeObject:
-    kinds = {"": ["secrets", "nodes"], RBAC: ["clusterrolebindings"]}
     (label, value), groups = next(iter(MANAGED_LABEL.items())), base64.b64encode(TOKEN_GROUP.encode()).decode()
     written, old = "variables.written", "oldObject.metadata"
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {
             "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": resources,
-                }
-                for group, resources in kinds.items()
+                _rule("", "secrets", "nodes"),
+                _rule(RBAC, "clusterrolebindings"),
             ]
         },
         "matchConditions": [
@@ -197,6 +223,81 @@ def _bound() -> Iterator[dict[str, str]]:
         "expression": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
         f"{name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})",
     }
+
+
+def kubelet_role() -> KubeObject:
+    """Returns the ClusterRole of exec nodes."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": KUBELET_ROLE},
+        "rules": [
+            {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+            for group, resources, verbs in KUBELET_RULES
+        ],
+    }
+
+
+def own_node_policy() -> tuple[KubeObject, KubeObject]:
+    """Returns the specs of the admission policy and its binding. Each binding of an exec node is checked alone."""
+    written = 'request.operation == "DELETE" ? oldObject : object'
+    policy: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "paramKind": {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding"},
+        "matchConstraints": {
+            "resourceRules": [
+                _rule("", "nodes", "nodes/status", "pods", "pods/status", "serviceaccounts/token"),
+                _rule("coordination.k8s.io", "leases"),
+                _rule("storage.k8s.io", "csinodes"),
+            ]
+        },
+        # Identities are named by their object IDs. Other users are not checked, for each write of every node counts.
+        "matchConditions": [
+            {"name": "azure-identity", "expression": 'request.userInfo.username.matches("^[0-9a-f-]{36}$")'}
+        ],
+        "variables": [
+            {"name": "own", "expression": "params.subjects[0].name == request.userInfo.username"},
+            {"name": "node", "expression": f"params.metadata.name.substring({len(BINDING_PREFIX)})"},
+            {"name": "written", "expression": written},
+            {"name": "pod", "expression": 'request.resource.resource == "pods"'},
+            {"name": "token", "expression": 'request.resource.resource == "serviceaccounts"'},
+        ],
+        "validations": [
+            {
+                "expression": "!variables.own || variables.pod || variables.token || "
+                "variables.written.metadata.name == variables.node",
+                "message": "The identity of a flex node may write only its own Node, lease and CSINode.",
+            },
+            {
+                "expression": '!variables.own || request.resource.resource != "leases" || '
+                f"request.namespace == {json.dumps(LEASES)}",
+                "message": f"The identity of a flex node may write only leases in {LEASES}.",
+            },
+            {
+                "expression": "!variables.own || !variables.pod || (has(variables.written.spec.nodeName) && "
+                "variables.written.spec.nodeName == variables.node)",
+                "message": "The identity of a flex node may write only the pods of its own Node.",
+            },
+            {
+                "expression": '!variables.own || !variables.pod || request.operation != "CREATE" || '
+                '(has(object.metadata.annotations) && "kubernetes.io/config.mirror" in object.metadata.annotations)',
+                "message": "The identity of a flex node may create only mirror pods.",
+            },
+            {
+                # The API server checks that the pod exists and has this service account. A kubelet names its pod.
+                "expression": "!variables.own || !variables.token || (has(object.spec.boundObjectRef) && "
+                'has(object.spec.boundObjectRef.kind) && object.spec.boundObjectRef.kind == "Pod")',
+                "message": "The identity of a flex node may request only tokens that are bound to a pod.",
+            },
+        ],
+    }
+    selector = {"matchExpressions": [{"key": EXEC_LABEL, "operator": "Exists"}]}
+    binding = {
+        "policyName": OWN_NODE_POLICY,
+        "validationActions": ["Deny"],
+        "paramRef": {"selector": selector, "parameterNotFoundAction": "Allow"},
+    }
+    return policy, binding
 
 
 def _deny(name: str) -> KubeObject:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters import prerequisites
-from aks_flex_rp.clusters.access import IDENTITY_LABEL
-from aks_flex_rp.clusters.access_controller import SETTLE_SECONDS, AccessController
+from aks_flex_rp.clusters.access import IDENTITY_LABEL, SETTLE_SECONDS, AccessController
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_approver import ISSUE_GRACE_SECONDS, CsrApprover
 from aks_flex_rp.clusters.csr_policy import REQUESTS

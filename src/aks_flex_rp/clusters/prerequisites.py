@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.clusters.admission_policies import (
     ADMISSION,
+    BINDING_PREFIX,
+    CLUSTER_ROLES,
     GROUP_BINDINGS,
+    RBAC,
     SIGNING,
     SINGLE_USE_POLICY,
     account_policy,
+    kubelet_role,
     node_policies,
     same_policy,
 )
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, RBAC, kubelet_role
 from aks_flex_rp.clusters.permissions import NARROW, Finding, check_permissions
 from aks_flex_rp.join_state import KUBELET_ROLE
 

@@ -1,4 +1,5 @@
-"""Delivery interface, and the built-in delivery: encrypted bundles in the store, fetched by a config URL.
+"""Delivery interface, the built-in delivery (encrypted bundles in the store, fetched by a config URL), and the delivery
+that chooses between it and another one.
 
 The URL ends in a random secret, and the store contains only its hash, so a copy of the database reveals neither.
 Lookup is by hash, so response times reveal nothing about a guess.
@@ -7,11 +8,14 @@ Lookup is by hash, so response times reveal nothing about a guess.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import secrets
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aks_flex_node.api import config_urls
+from aks_flex_node.api.config_urls import KEY_URL
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.counted_events import CountedEvents
@@ -123,3 +127,44 @@ class BundleDelivery(Protocol):
     async def sweep(self, now: float) -> int:
         """Deletes expired bundles and returns their number."""
         ...
+
+
+@dataclass(frozen=True)
+class SplitDelivery:
+    storage: BundleDelivery
+    service: BundleDelivery
+
+    async def start(self) -> None:
+        await self.service.start()
+        await self.storage.start()
+
+    async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
+        document = json.loads(bundle)
+        if not _needs_service(document["config"]):
+            await self.service.revoke(cluster_key, node_key)
+            return await self.storage.put(cluster_key, node_key, bundle, expires)
+        url = await self.service.put(cluster_key, node_key, bundle, expires)
+        public = {**document, "config": _without_secret(document["config"]), KEY_URL: url}
+        return await self.storage.put(cluster_key, node_key, json.dumps(public).encode(), expires)
+
+    async def revoke(self, cluster_key: str, node_key: str) -> bool:
+        there = await self.service.revoke(cluster_key, node_key)
+        return await self.storage.revoke(cluster_key, node_key) or there
+
+    async def sweep(self, now: float) -> int:
+        await self.service.sweep(now)
+        return await self.storage.sweep(now)
+
+
+def _needs_service(config: dict[str, Any]) -> bool:
+    """Returns whether the node calls the service after it has its configuration, or has a client secret."""
+    return bool(config.get("continuousMonitoring")) or _without_secret(config) != config
+
+
+def _without_secret(config: dict[str, Any]) -> dict[str, Any]:
+    azure = config.get("azure") or {}
+    principal = azure.get("servicePrincipal")
+    if not principal:
+        return config
+    public = {name: value for name, value in principal.items() if name != "clientSecret"}
+    return {**config, "azure": {**azure, "servicePrincipal": public}}

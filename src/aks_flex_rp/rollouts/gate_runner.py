@@ -11,11 +11,9 @@ from aks_flex_rp import private_files
 from aks_flex_rp.arm.errors import Problem, json_path
 from aks_flex_rp.notify.notifier import check_ca_file
 from aks_flex_rp.notify.webhook_client import read_secrets
-from aks_flex_rp.rollouts.gate_http import open_threads
+from aks_flex_rp.rollouts.gate_http import PrometheusServer, WebhookGateReceiver, open_threads
 from aks_flex_rp.rollouts.gate_run import GateAnswer, GateProgress, GateRefusedError, GateRun
 from aks_flex_rp.rollouts.job_gate import JobGateRunner
-from aks_flex_rp.rollouts.prometheus_gate import PrometheusServer
-from aks_flex_rp.rollouts.webhook_gate import WebhookGateReceiver
 from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Job gate: runs a Job on each updated node of a wave, and passes when all have succeeded.
+"""Job gate: runs a Job that is pinned to each updated node of a wave, and passes when all have succeeded.
 
 The service may create Jobs only where an administrator of the cluster has applied the manifest with the RoleBinding.
 That RoleBinding is needed even if the service has the permissions of an administrator: otherwise a person who may
@@ -8,16 +8,17 @@ create roll-outs could run pods in every namespace.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.node_controller import NODES
-from aks_flex_rp.rollouts import gate_jobs
-from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRefusedError, GateUnavailableError, repeat
+from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRefusedError, GateUnavailableError, repeat, shown
 from aks_flex_rp.time_limit import end_task
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class JobGateRunner:
     async def clean_up(self, run: GateRun) -> None:
         """Deletes the Jobs of a run with their pods. What remains, the cluster deletes after its time to live."""
         spec = _spec(run)
-        selector = {"labelSelector": f"{gate_jobs.GATE_LABEL}={run.id}"}
+        selector = {"labelSelector": f"{GATE_LABEL}={run.id}"}
         try:
             await self._client(run.cluster).request("DELETE", _jobs(spec), BACKGROUND, parameters=selector)
         except (ApiRefused, FlexError) as error:
@@ -107,7 +108,7 @@ class JobGateRunner:
         with suppress(GateUnavailableError, FlexError):
             client = self._client(run.cluster)
             await check_grant(client, spec.namespace)
-            body = gate_jobs.job_manifest(run, spec, "node", run.gate.timeout_seconds)
+            body = job_manifest(run, spec, "node", run.gate.timeout_seconds)
             work = client.request("POST", _jobs(spec), body, parameters={"dryRun": "All"})
             await asked(work, "create jobs", spec.namespace)
 
@@ -192,7 +193,7 @@ class NodeJobs:
         seconds = self.run.seconds_left(self.clock())
         if not seconds:
             return True  # too late for a new one
-        body = gate_jobs.job_manifest(self.run, self.spec, node, seconds)
+        body = job_manifest(self.run, self.spec, node, seconds)
         with suppress(_AlreadyThere):
             await asked(_created(self.client, _jobs(self.spec), body), "create jobs", self.spec.namespace)
         return True
@@ -203,23 +204,23 @@ class NodeJobs:
 
     async def _look(self, node: str, *, read_pod: bool) -> bool | None:
         """Returns True if the Job succeeded, False if its node left the cluster, None if it is still running."""
-        name = gate_jobs.job_name(self.run, node)
+        name = job_name(self.run, node)
         job = await asked(self.client.find(f"{_jobs(self.spec)}/{name}"), "get jobs", self.spec.namespace)
         where = f"The Job {self.spec.namespace}/{name} on node {node}"
         if job is None:
             raise JobFailedError(f"{where} does not exist: it was deleted, or was not created in time.")
-        if job["metadata"].get("labels", {}).get(gate_jobs.GATE_LABEL) != self.run.id:
+        if job["metadata"].get("labels", {}).get(GATE_LABEL) != self.run.id:
             raise JobFailedError(f"{where} is not the one of this gate. Delete it.")
-        if gate_jobs.is_succeeded(job):
+        if is_succeeded(job):
             return True
-        if why := gate_jobs.failure(job):
+        if why := failure(job):
             if not await self._is_there(node):
                 return False
             raise JobFailedError(f"{where} failed: {await self._details(name, why)}")
         if read_pod:
             pod = await self._pod(name)
             reason = (
-                gate_jobs.waiting_reason(pod)
+                waiting_reason(pod)
                 if pod
                 else f"it has no pod yet; see `kubectl describe job -n {self.spec.namespace} {name}`"
             )
@@ -244,12 +245,12 @@ class NodeJobs:
         """Returns exit code, reason and the end of the log of a failed Job, as far as they can be read."""
         try:
             pod = await self._pod(job)
-            container, ended = gate_jobs.failed_container(pod or {})
+            container, ended = failed_container(pod or {})
             if not pod or not container:
                 return f"{why}. {self.progress.text}".strip()
             path = f"/api/v1/namespaces/{self.spec.namespace}/pods/{pod['metadata']['name']}/log"
             work = self.client.text(path, container=container, tailLines=LOG_LINES, limitBytes=LOG_BYTES)
-            end = gate_jobs.log_end(await asked(work, "get pods/log", self.spec.namespace))
+            end = log_end(await asked(work, "get pods/log", self.spec.namespace))
         except (GateUnavailableError, GateRefusedError) as error:
             return f"{why}. {error}"
         return f"{ended} in container {container}. {f'Its log ends with: {end}' if end else 'Its log is empty.'}"
@@ -266,3 +267,95 @@ async def _created(client: KubeClient, path: str, body: KubeObject) -> None:
         if refusal.status == 409 and refusal.reason == "AlreadyExists":
             raise _AlreadyThere from None
         raise
+
+
+GATE_LABEL = "flex.aks.azure.com/rollout-gate"  # ID of the run
+ROLLOUT, NODE = "flex.aks.azure.com/rollout", "flex.aks.azure.com/node"  # annotations
+KEEP_SECONDS = 600  # after the time limit of the gate, for a service that was down when it passed
+MAX_LOG_LENGTH = 500
+
+
+def job_name(run: GateRun, node: str) -> str:
+    """Returns the name of the Job for a node: the same after a restart, so that no second one is created."""
+    return f"flex-gate-{hashlib.sha256(f'{run.id}/{node}'.encode()).hexdigest()[:24]}"
+
+
+def job_manifest(run: GateRun, spec: JobGate, node: str, seconds: float) -> KubeObject:
+    template = deepcopy(spec.template)
+    metadata, pod = template.setdefault("metadata", {}), template["spec"]
+    label = {GATE_LABEL: run.id}
+    metadata["labels"] = {**metadata.get("labels", {}), **label}
+    pod["restartPolicy"] = "Never"
+    pod.setdefault("automountServiceAccountToken", False)
+    pod["tolerations"] = [*(pod.get("tolerations") or []), {"operator": "Exists"}]
+    pod["affinity"] = {**(pod.get("affinity") or {}), "nodeAffinity": _pinned_to(node)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(run, node),
+            "labels": label,
+            "annotations": {ROLLOUT: f"{run.pool}/{run.rollout} wave {run.wave} {run.gate.name}", NODE: node},
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": max(1, int(seconds)),
+            "ttlSecondsAfterFinished": int(seconds) + KEEP_SECONDS,
+            "template": template,
+        },
+    }
+
+
+def _pinned_to(node: str) -> KubeObject:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [{"matchFields": [field]}]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+
+def is_succeeded(job: KubeObject) -> bool:
+    return _condition(job, "Complete") is not None
+
+
+def failure(job: KubeObject) -> str:
+    """Returns why a Job has failed, or nothing if it has not."""
+    found = _condition(job, "Failed")
+    return str(found.get("message") or found.get("reason") or "failed") if found else ""
+
+
+def _condition(job: KubeObject, kind: str) -> KubeObject | None:
+    conditions = job.get("status", {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == kind and each["status"] == "True"), None)
+
+
+def failed_container(pod: KubeObject) -> tuple[str, str]:
+    """Returns the name of the container that failed, and its exit code and reason as text."""
+    for status in _containers(pod):
+        ended = status.get("state", {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            reason = f" ({ended['reason']})" if ended.get("reason") else ""
+            return str(status["name"]), f"exit code {ended['exitCode']}{reason}"
+    return "", ""
+
+
+def waiting_reason(pod: KubeObject) -> str:
+    """Returns what a pod that has not ended waits for."""
+    for status in _containers(pod):
+        waiting = status.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            return shown(f"container {status['name']}: {waiting['reason']}: {waiting.get('message', '')}", 300)
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return shown(f"not scheduled: {condition.get('message', '')}", 300)
+    return f"its pod is {pod.get('status', {}).get('phase', 'Pending')}"
+
+
+def _containers(pod: KubeObject) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def log_end(text: str) -> str:
+    """Returns the last lines of a log."""
+    lines = shown(text, len(text) + 1)
+    return lines if len(lines) <= MAX_LOG_LENGTH else f"…{lines[-MAX_LOG_LENGTH + 1 :]}"

@@ -14,8 +14,8 @@ import yaml
 
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_rp.cluster_registry import ClusterRegistry
+from aks_flex_rp.clusters.admission_policies import CLUSTER_ROLES
 from aks_flex_rp.clusters.controller import ClusterController
-from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES
 from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.conflict_retry import ATTEMPTS

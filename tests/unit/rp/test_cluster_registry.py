@@ -15,9 +15,9 @@ from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
 from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.admission_policies import BINDING_PREFIX
 from aks_flex_rp.clusters.connections import DirectConnection, to_bytes
 from aks_flex_rp.clusters.controller import ClusterController
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
 from aks_flex_rp.clusters.holder import HOLDER_FACT
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aks_flex_node.api.rollout_summary import INTERVAL_SECONDS, MAX_SILENCE_SECONDS
-from aks_flex_rp.api_client import RequestRefused, ServiceUnreachable
+from aks_flex_rp.api_client import RequestRefused, RolloutClient, ServiceUnreachable
 from aks_flex_rp.arm.ids import ClusterId
-from aks_flex_rp.rollout_client import RolloutClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +50,7 @@ def rollout(state: str, **properties: Any) -> Document:
 def follow(*answers: Document | Exception) -> tuple[Document, list[str], list[float]]:
     lines: list[str] = []
     sleeps: list[float] = []
-    client = RolloutClient(Answers([*answers]), PLANT, "pumps")
+    client = RolloutClient(cast("Any", Answers([*answers])), PLANT, "pumps")
     return client.follow(rollout("Running"), lines.append, sleeps.append), lines, sleeps
 
 
@@ -91,7 +90,7 @@ def test_following_ends_if_the_rollout_was_deleted() -> None:
 def test_nodes_are_read_page_by_page_with_the_same_filter() -> None:
     service = Answers([{"value": [{"name": "a"}], "after": "1/a"}, {"value": [{"name": "b"}]}])
 
-    found = list(RolloutClient(service, PLANT, "pumps").nodes("may", state="Failed", wave=1))
+    found = list(RolloutClient(cast("Any", service), PLANT, "pumps").nodes("may", state="Failed", wave=1))
 
     assert [each["name"] for each in found] == ["a", "b"]
     path = "/flexNodePools/pumps/rollouts/may/listNodes"
@@ -104,6 +103,6 @@ def test_nodes_are_read_page_by_page_with_the_same_filter() -> None:
 def test_names_cannot_change_the_path() -> None:
     service = Answers([{}])
 
-    RolloutClient(service, PLANT, "a/../b").act("may?x=y", "pause")
+    RolloutClient(cast("Any", service), PLANT, "a/../b").act("may?x=y", "pause")
 
     assert service.requests[0][1].endswith("/rollouts/may%3Fx%3Dy/pause")

@@ -11,9 +11,9 @@ import pytest
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.rollout_settings import RolloutSettings
+from aks_flex_rp.rollouts.gate_http import WebhookGateReceiver
 from aks_flex_rp.rollouts.gate_run import GateAnswer, GateProgress, GateRefusedError
 from aks_flex_rp.rollouts.gate_runner import GateRunner
-from aks_flex_rp.rollouts.webhook_gate import WebhookGateReceiver
 from tests.service.rp.notify.receivers import SECRET, write_secrets
 from tests.service.rp.rollouts.gate_servers import DRIP, ENDLESS, HANG, GateReceiver, gate_receiver, says
 from tests.unit.rp.rollouts.gate_builders import CLUSTER, run_of, webhook_gate

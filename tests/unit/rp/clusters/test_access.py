@@ -9,10 +9,9 @@ import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_rp.clusters import access
-from aks_flex_rp.clusters.access import IDENTITY_LABEL
-from aks_flex_rp.clusters.access_controller import AccessController
+from aks_flex_rp.clusters.access import IDENTITY_LABEL, AccessController
+from aks_flex_rp.clusters.admission_policies import BINDING_PREFIX, kubelet_role
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, kubelet_role
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess

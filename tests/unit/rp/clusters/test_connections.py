@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.errors import ConfigError
+from aks_flex_rp.clusters.client import client_ssl_context
 from aks_flex_rp.clusters.connections import (
     ArmConnection,
     DirectConnection,
@@ -17,7 +18,6 @@ from aks_flex_rp.clusters.connections import (
     parse_kubeconfig,
     to_bytes,
 )
-from aks_flex_rp.clusters.http_session import client_ssl_context
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aks_flex_node.api.config_urls import KEY_URL
-from aks_flex_rp.delivery.split_delivery import SplitDelivery
+from aks_flex_rp.delivery.config_url import SplitDelivery
 
 SECRET = "canary-secret"
 PRINCIPAL = {"clientId": "c", "clientSecret": SECRET}

@@ -11,10 +11,9 @@ import pytest
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.rollout_settings import RolloutSettings
-from aks_flex_rp.rollouts.gate_jobs import GATE_LABEL, job_manifest, job_name
 from aks_flex_rp.rollouts.gate_run import GateAnswer, GateProgress, GateRefusedError, GateRun
 from aks_flex_rp.rollouts.gate_runner import GateRunner
-from aks_flex_rp.rollouts.job_gate import GRANT, RBAC, JobGateRunner
+from aks_flex_rp.rollouts.job_gate import GATE_LABEL, GRANT, RBAC, JobGateRunner, job_manifest, job_name
 from tests.unit.rp.clusters.fakes import refusal
 from tests.unit.rp.rollouts.gate_builders import (
     CLUSTER,

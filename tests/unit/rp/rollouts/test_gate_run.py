@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aks_flex_rp.rollouts.gate_http import HttpReply
+from aks_flex_rp.rollouts.gate_http import HttpReply, find_violation, read_samples
 from aks_flex_rp.rollouts.gate_run import (
     GateAnswer,
     GateProgress,
@@ -15,7 +15,6 @@ from aks_flex_rp.rollouts.gate_run import (
     repeat,
 )
 from aks_flex_rp.rollouts.gate_specs import PrometheusGate
-from aks_flex_rp.rollouts.prometheus_gate import find_violation, read_samples
 from tests.unit.rp.rollouts.gate_builders import NOW, prometheus_gate, run_of, webhook_gate
 
 RUN = run_of(webhook_gate(timeoutSeconds=60))
