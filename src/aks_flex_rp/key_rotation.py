@@ -16,16 +16,8 @@ from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
-from aks_flex_rp.store import enrolments, pools, rollout_rows, rollouts, sql
-from aks_flex_rp.store.record_authenticator import (
-    enrolment_row,
-    identity_owner_row,
-    machine_row,
-    node_row,
-    pool_revision_row,
-    pool_row,
-    signed_cluster,
-)
+from aks_flex_rp.store import signed_tables, sql
+from aks_flex_rp.store.record_authenticator import identity_owner_row, node_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,6 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.raw_database import Database, Row
     from aks_flex_rp.store.record_authenticator import SignedRow
+    from aks_flex_rp.store.signed_tables import SignedTable
 
 PAGE = 500
 PASSES = 3  # to include values that a running service wrote during the rotation
@@ -62,140 +55,73 @@ SEALED_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class SignedTable:
+class RotatedTable:
     """A table whose rows have an authentication code, and maybe a sealed column, which change together."""
 
     name: str
-    select: str  # page by page; all columns of a signed row
+    columns: str
+    select: str  # page by page
     update: str  # keys, old code, new sealed value if there is one, new code
-    context: Callable[..., str] | None  # of the sealed value
-    keys: int
-    sealed: int | None  # index of the column with the sealed value
+    accept: str  # keys, old code, new revision if there is one, new code
+    first: Row  # the keys before the first row
     revision: int | None  # index of the column with the revision; None if a row never changes
     signed: Callable[[Row], SignedRow]
     kinds: frozenset[str]  # of the signed rows
-    accept: str  # keys, old code, new revision if there is one, new code
-    first: Row = ("", "")  # the keys before the first row
+    sealed: int | None = None  # index of the column with the sealed value
+    context: Callable[..., str] | None = None  # of the sealed value
+
+    @property
+    def keys(self) -> int:
+        return len(self.first)
 
 
-SIGNED_TABLES = (
-    SignedTable(
-        "clusters",
-        "SELECT key, id, facts, connection, version, code FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
-        "UPDATE clusters SET connection = $3, code = $4 WHERE key = $1 AND code = $2",
-        connection_seal_context,
-        1,
-        3,
-        4,
-        lambda row: signed_cluster(row[:5], row[5]),
-        frozenset({"cluster"}),
-        "UPDATE clusters SET version = $3, code = $4 WHERE key = $1 AND code = $2",
-        ("",),
-    ),
-    SignedTable(
+def _rotated(
+    name: str, table: SignedTable[Any], sealed: int | None = None, context: Callable[..., str] | None = None
+) -> RotatedTable:
+    first = tuple("" if kind == "TEXT" else 0 for kind in table.types[: table.keys])
+    old, new = table.keys + 1, table.keys + 2
+
+    def change(*columns: str) -> str:
+        sets = ", ".join(f"{column} = ${number}" for number, column in enumerate((*columns, "code"), new))
+        return f"UPDATE {table.name} SET {sets} WHERE {table.where} AND code = ${old}"  # noqa: S608 - constants
+
+    return RotatedTable(
+        name,
+        table.all_columns,
+        table.select_page,
+        change(*([table.names[sealed]] if sealed else ())),
+        change(*([table.names[table.revision]] if table.revision else ())),
+        first,
+        table.revision,
+        table.read,
+        frozenset({table.kind}),
+        sealed,
+        context,
+    )
+
+
+ROTATED_TABLES = (
+    _rotated("clusters", signed_tables.CLUSTERS, 3, connection_seal_context),
+    RotatedTable(
         "nodes",
+        sql.SIGNED_NODE_COLUMNS,
         sql.SELECT_SIGNED_NODES,
         "UPDATE nodes SET secrets = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
-        secrets_seal_context,
-        2,
-        7,
+        "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3",
+        ("", ""),
         12,
         node_row,
         frozenset({"node", "deleted node"}),
-        "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3",
-    ),
-    SignedTable(
-        "pools",
-        pools.SELECT_ALL_POOLS,
-        "UPDATE pools SET code = $4 WHERE cluster = $1 AND key = $2 AND code = $3",
-        None,
-        2,
-        None,
         7,
-        pool_row,
-        frozenset({"pool"}),
-        "UPDATE pools SET version = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
+        secrets_seal_context,
     ),
-    SignedTable(
-        "revisions of pools",
-        pools.SELECT_ALL_REVISIONS,
-        "UPDATE pool_revisions SET code = $5 WHERE cluster = $1 AND pool = $2 AND number = $3 AND code = $4",
-        None,
-        3,
-        None,
-        None,
-        pool_revision_row,
-        frozenset({"pool revision"}),
-        "UPDATE pool_revisions SET code = $5 WHERE cluster = $1 AND pool = $2 AND number = $3 AND code = $4",
-        ("", "", 0),
-    ),
-    SignedTable(
-        "enrolments",
-        enrolments.SELECT_ALL,
-        "UPDATE enrolments SET code = $4 WHERE cluster = $1 AND key = $2 AND code = $3",
-        None,
-        2,
-        None,
-        7,
-        enrolment_row,
-        frozenset({"enrolment"}),
-        "UPDATE enrolments SET version = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
-    ),
-    SignedTable(
-        "enrolled machines",
-        enrolments.SELECT_ALL_MACHINES,
-        "UPDATE enrolled_machines SET code = $5 WHERE cluster = $1 AND enrolment = $2 AND thumbprint = $3"
-        " AND code = $4",
-        None,
-        3,
-        None,
-        8,
-        machine_row,
-        frozenset({"enrolled machine"}),
-        "UPDATE enrolled_machines SET version = $5, code = $6 WHERE cluster = $1 AND enrolment = $2"
-        " AND thumbprint = $3 AND code = $4",
-        ("", "", ""),
-    ),
-    SignedTable(
-        "roll-outs",
-        rollouts.SELECT_ALL,
-        "UPDATE rollouts SET code = $5 WHERE cluster = $1 AND pool = $2 AND key = $3 AND code = $4",
-        None,
-        3,
-        None,
-        9,
-        rollout_rows.rollout_row,
-        frozenset({"roll-out"}),
-        "UPDATE rollouts SET version = $5, code = $6 WHERE cluster = $1 AND pool = $2 AND key = $3 AND code = $4",
-        ("", "", ""),
-    ),
-    SignedTable(
-        "nodes of roll-outs",
-        rollouts.SELECT_ALL_NODES,
-        "UPDATE rollout_nodes SET code = $6 WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
-        " AND code = $5",
-        None,
-        4,
-        None,
-        None,
-        rollout_rows.node_row,
-        frozenset({"roll-out node"}),
-        "UPDATE rollout_nodes SET code = $6 WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
-        " AND code = $5",
-        ("", "", 0, ""),
-    ),
-    SignedTable(
-        "versions of pools",
-        rollouts.SELECT_ALL_VERSIONS,
-        "UPDATE pool_versions SET code = $4 WHERE cluster = $1 AND pool = $2 AND code = $3",
-        None,
-        2,
-        None,
-        4,
-        rollout_rows.versions_row,
-        frozenset({"versions of a pool"}),
-        "UPDATE pool_versions SET version = $4, code = $5 WHERE cluster = $1 AND pool = $2 AND code = $3",
-    ),
+    _rotated("pools", signed_tables.POOLS),
+    _rotated("revisions of pools", signed_tables.POOL_REVISIONS),
+    _rotated("enrolments", signed_tables.ENROLMENTS),
+    _rotated("enrolled machines", signed_tables.MACHINES),
+    _rotated("roll-outs", signed_tables.ROLLOUTS),
+    _rotated("nodes of roll-outs", signed_tables.ROLLOUT_NODES),
+    _rotated("versions of pools", signed_tables.POOL_VERSIONS),
 )
 
 
@@ -209,10 +135,10 @@ async def count_by_key(database: Database) -> Counter[str]:
     """Counts the sealed values and the authenticated rows by the ID of their key."""
     found: Counter[str] = Counter()
     for kind in SEALED_COLUMNS:
-        async for row in read_rows(database, kind.select, kind.keys):
+        async for row in read_rows(database, kind.select, ("",) * kind.keys):
             found[sealing_key_id(_as_bytes(row[-1]))] += 1
-    for table in SIGNED_TABLES:
-        async for row in read_rows(database, table.select, table.keys, table.first):
+    for table in ROTATED_TABLES:
+        async for row in read_rows(database, table.select, table.first):
             value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
             found.update({*([sealing_key_id(value)] if value else ()), *([code_key_id(row[-1])] if row[-1] else ())})
     return found
@@ -222,7 +148,7 @@ async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     rotation = RotationResult()
     for _ in range(PASSES):
         changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
-        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in SIGNED_TABLES])
+        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in ROTATED_TABLES])
         changed += await _sign_owners(database, sealer, rotation)
         if not changed:
             break
@@ -232,7 +158,7 @@ async def reseal(database: Database, sealer: Sealer) -> RotationResult:
 async def _sign_owners(database: Database, sealer: Sealer, rotation: RotationResult) -> int:
     """Signs the owners of identities again. One that is not authentic is replaced at the next sign-in."""
     changed = 0
-    async for row in read_rows(database, sql.IDENTITY_OWNERS, 1):
+    async for row in read_rows(database, sql.IDENTITY_OWNERS, ("",)):
         signed = identity_owner_row(row)
         valid = sealer.codes.check(signed.kind, signed.values, signed.code) is CodeState.VALID
         if valid and not sealer.codes.is_current(signed.code):
@@ -244,7 +170,7 @@ async def _sign_owners(database: Database, sealer: Sealer, rotation: RotationRes
 
 async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
     changed = 0
-    async for *names, stored in read_rows(database, kind.select, kind.keys):
+    async for *names, stored in read_rows(database, kind.select, ("",) * kind.keys):
         value = _as_bytes(stored)
         if sealer.is_current(value):
             continue
@@ -257,10 +183,10 @@ async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, r
     return changed
 
 
-async def _reseal_table(database: Database, sealer: Sealer, table: SignedTable, rotation: RotationResult) -> int:
+async def _reseal_table(database: Database, sealer: Sealer, table: RotatedTable, rotation: RotationResult) -> int:
     """Encrypts and signs the rows of a table again. A row that is not authentic is left as it is."""
     changed = 0
-    async for row in read_rows(database, table.select, table.keys, table.first):
+    async for row in read_rows(database, table.select, table.first):
         value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
         if sealer.codes.is_current(row[-1]) and (not value or sealer.is_current(value)):
             continue
@@ -305,12 +231,13 @@ def _as_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
-async def read_rows(database: Database, select: str, keys: int, first: Row = ()) -> AsyncIterator[Row]:
-    after: Row = first or ("",) * keys
+async def read_rows(database: Database, select: str, first: Row) -> AsyncIterator[Row]:
+    """Yields all rows, page by page. `first` are the keys before the first row."""
+    after = first
     while True:
         page = await database.rows(select, *after, PAGE)
         for row in page:
             yield row
         if len(page) < PAGE:
             return
-        after = page[-1][:keys]
+        after = page[-1][: len(first)]

@@ -8,41 +8,30 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
-from aks_flex_rp.store import enrolments, pools, rollout_rows, rows, sql
+from aks_flex_rp.key_rotation import ROTATED_TABLES, read_rows
+from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
+from aks_flex_rp.store.signed_tables import SIGNED_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from aks_flex_rp.crypto.record_codes import RecordCodes
-    from aks_flex_rp.key_rotation import SignedTable
+    from aks_flex_rp.key_rotation import RotatedTable
     from aks_flex_rp.raw_database import Database, Row
     from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
-COLUMNS = {
-    "cluster": "key, id, facts, connection, version, code",
-    "pool": pools.POOL_COLUMNS,
-    "pool revision": pools.REVISION_COLUMNS,
-    "enrolment": enrolments.ENROLMENT_COLUMNS,
-    "enrolled machine": enrolments.MACHINE_COLUMNS,
-    "roll-out": rollout_rows.ROLLOUT_COLUMNS,
-    "roll-out node": rollout_rows.NODE_COLUMNS,
-    "versions of a pool": rollout_rows.VERSIONS_COLUMNS,
-}
+PYTHON_TYPES = {"TEXT": str, "BIGINT": int, "INTEGER": int, "DOUBLE PRECISION": float, "BLOB": bytes}
 TYPES: dict[str, tuple[type, ...]] = {
     "node": (str, str, str, int, str, str, str, bytes, str, str, str, float, int),
     "deleted node": (str, str, int, str, int),
-    "cluster": (str, str, str, bytes, int),
-    "pool": (str, str, str, int, str, str, float, int),
-    "pool revision": (str, str, int, float, str, str, str, str, float),
-    "enrolment": (str, str, str, str, int, str, float, int),
-    "enrolled machine": (str, str, str, str, str, str, str, str, int),
-    "roll-out": (str, str, str, int, str, int, int, str, float, int),
-    "roll-out node": (str, str, int, str, int, int, str, float, str, str),
-    "versions of a pool": (str, str, str, float, int),
+    **{table.kind: tuple(PYTHON_TYPES[kind] for kind in table.types) for table in SIGNED_TABLES},
+}
+PARSERS: dict[str, Callable[[Row], object]] = {
+    "node": lambda row: rows.node_of((*row[:12], "{}", 0.0, *row[12:])),
+    **{table.kind: table.parse for table in SIGNED_TABLES},
 }
 
 
@@ -67,7 +56,7 @@ class ReviewedRecord:
     @property
     def content(self) -> dict[str, Any]:
         """Returns the columns for a person, without encrypted values."""
-        columns = COLUMNS.get(self.kind, sql.SIGNED_NODE_COLUMNS).split(", ")
+        columns = _table_of(self.kind).columns.split(", ")
         shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in map(_plain, self.row))
         return dict(zip(columns, shown, strict=True))
 
@@ -87,25 +76,16 @@ class ReviewedRecord:
         for each in values[:-1]:
             if isinstance(each, int) and not 0 <= each < LARGEST_NUMBER:
                 return f"the number {each} is out of range"
-        return "" if self._is_parsed() else "its documents cannot be parsed"
-
-    def _is_parsed(self) -> bool:
         try:
-            if self.kind == "cluster":
-                rows.cluster_of(self.row)
-            elif self.kind == "node":
-                rows.node_of((*self.row[:12], "{}", 0.0, *self.row[12:]))
-            elif self.kind == "pool":
-                rows.pool_of(self.row)
-            elif self.kind == "pool revision":
-                rows.pool_revision_of(self.row)
-            elif self.kind == "enrolment":
-                rows.enrolment_of(self.row)
-            elif self.kind == "enrolled machine":
-                rows.machine_of(self.row)
+            if parse := PARSERS.get(self.kind):  # a deleted node has no documents
+                parse(self.row)
         except rows.PARSE_ERRORS:
-            return False
-        return True
+            return "its documents cannot be parsed"
+        return ""
+
+
+def _table_of(kind: str) -> RotatedTable:
+    return next(each for each in ROTATED_TABLES if kind in each.kinds)
 
 
 def _plain(value: object) -> object:
@@ -113,8 +93,8 @@ def _plain(value: object) -> object:
 
 
 async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterator[ReviewedRecord]:
-    for table in SIGNED_TABLES:
-        async for row in read_rows(database, table.select, table.keys, table.first):
+    for table in ROTATED_TABLES:
+        async for row in read_rows(database, table.select, table.first):
             signed = table.signed(row)
             state = codes.check(signed.kind, signed.values, signed.code)
             if state is not CodeState.VALID or signed.problem:
@@ -163,7 +143,7 @@ async def _accept(database: Database, codes: RecordCodes, record: ReviewedRecord
 
     The revision is at least the time, which is above what a running service has read, and leaves room to count on.
     """
-    table: SignedTable = next(each for each in SIGNED_TABLES if record.kind in each.kinds)
+    table = _table_of(record.kind)
     present, at = record.signed.revision, table.revision
     if at is None:
         code = codes.sign(record.signed.kind, record.signed.values)

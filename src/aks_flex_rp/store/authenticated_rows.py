@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.model import Cluster, Node
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
     from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.signed_tables import SignedTable
 
 log = logging.getLogger(__name__)
 MARK_REFUSED = (
@@ -73,16 +74,30 @@ class AuthenticatedRows(ABC):
         if events:
             await self._write_many(sql.INSERT_EVENT, [rows.event_values(event) for event in events])
 
-    async def _first(self, verify: Callable[[Row], Awaitable[T | None]], text: str, *values: object) -> T | None:
-        """Returns the record of the first row of a query, if there is one."""
-        found = await self._read(text, *values)
-        return await verify(found[0]) if found else None
-
     async def _verified_node(self, row: Row) -> Node | None:
         return await self._parsed(row, record_authenticator.present_node_row, sql.NODE, rows.node_of)
 
-    async def _verified_cluster(self, row: Row) -> Cluster | None:
-        return await self._parsed(row, record_authenticator.cluster_row, sql.CLUSTER, rows.cluster_of)
+    async def _verified(self, table: SignedTable[T], row: Row) -> T | None:
+        return await self._parsed(row, table.read, table.select_one, table.parse)
+
+    async def _one(self, table: SignedTable[T], text: str, *values: object) -> T | None:
+        """Returns the record of the first row of a query, if there is one."""
+        for row in await self._read(text, *values):
+            return await self._verified(table, row)
+        return None
+
+    async def _authentic(self, table: SignedTable[T], found: Sequence[Row]) -> tuple[T, ...]:
+        """Returns the records of the rows that are authentic."""
+        return await authentic_records(lambda row: self._verified(table, row), found)
+
+    def _signed(self, table: SignedTable[T], record: T) -> Values:
+        """Returns the row of a record, with its code."""
+        columns = table.values(record)
+        return (*columns, self._records.sign(table.sign(columns)))
+
+    def _next_version(self, table: SignedTable[T], record: T, version: int) -> int:
+        """Returns the version with which a record is written: of a new one, above any that services remember."""
+        return version + 1 if version else self._records.new_revision(*table.sign(table.values(record)).identity)
 
     def _authentic_node(self, row: Row) -> Node | None:
         """Returns the node of a row with a valid code, or None without an alarm."""
@@ -96,7 +111,7 @@ class AuthenticatedRows(ABC):
         self, row: Row, sign: Callable[[Row], SignedRow], select: str, parse: Callable[[Row], T]
     ) -> T | None:
         """Returns the record of a row that is authentic. One that a person has accepted may have any content."""
-        verified = await self._verified(row, sign, select)
+        verified = await self._verified_row(row, sign, select)
         if verified is None:
             return None
         try:
@@ -123,7 +138,7 @@ class AuthenticatedRows(ABC):
         signed = record_authenticator.SignedRow("node", (cluster, key), ())
         await self._alarm(RecordRefused(signed.shown, "its row was deleted"), signed)
 
-    async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
+    async def _verified_row(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
         """Returns the row, or raises the alarm if it is refused.
 
         A row that is older than one that was read is read again with `select`: two reads may end in the other order.

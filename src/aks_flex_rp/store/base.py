@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.node_keys import parse_tombstone_identity
 from aks_flex_rp.store import fleet, outbox, rows, sql
-from aks_flex_rp.store.authenticated_rows import authentic_records, recorded, verified_records
+from aks_flex_rp.store.authenticated_rows import recorded, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.enrolments import Enrolments
 from aks_flex_rp.store.fleet_repair import FleetRepair
@@ -39,7 +39,6 @@ from aks_flex_rp.store.record_authenticator import (
     is_deleted,
     node_row,
     session_row,
-    signed_cluster,
     signed_identity_owner,
     signed_node,
     signed_session,
@@ -47,6 +46,7 @@ from aks_flex_rp.store.record_authenticator import (
 )
 from aks_flex_rp.store.rollout_overview import RolloutOverview
 from aks_flex_rp.store.rollouts import signal
+from aks_flex_rp.store.signed_tables import CLUSTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Values
 
 LARGEST = 2**63 - 1
+ALL_CLUSTERS = f"{CLUSTERS.select} ORDER BY key"
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
@@ -82,8 +83,7 @@ class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair,
 
         Raises Conflict otherwise.
         """
-        values = rows.cluster_values(cluster)
-        values = (*values, self._records.sign(signed_cluster(values)))
+        values = self._signed(CLUSTERS, cluster)
         if expected is None:
             done = await self._write(sql.CREATE_CLUSTER, values)
         else:
@@ -92,22 +92,21 @@ class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair,
             raise Conflict(f"The cluster {cluster.id} was changed since it was read.")
 
     async def cluster(self, key: str) -> Cluster | None:
-        return await self._first(self._verified_cluster, sql.CLUSTER, key)
+        return await self._one(CLUSTERS, CLUSTERS.select_one, key)
 
     async def clusters(self) -> tuple[Cluster, ...]:
         """Returns the clusters whose records are authentic."""
-        found = await self._read(sql.CLUSTERS)
-        return await authentic_records(self._verified_cluster, found)
+        return await self._authentic(CLUSTERS, await self._read(ALL_CLUSTERS))
 
     async def cluster_keys(self) -> tuple[str, ...]:
         """Returns the keys of all clusters, also of those that are refused."""
-        return tuple(str(row[0]) for row in await self._read(sql.CLUSTERS))
+        return tuple(str(row[0]) for row in await self._read(ALL_CLUSTERS))
 
     async def delete_cluster(self, key: str) -> bool:
         """Deletes a cluster. Returns False if it does not exist. Raises Conflict while it has nodes."""
         if await self._write(sql.DELETE_CLUSTER, (key,)):
             return True
-        if not await self._read(sql.CLUSTER, key):
+        if not await self._read(CLUSTERS.select_one, key):
             return False
         raise Conflict(f"The cluster {key} still has nodes.")
 
@@ -152,7 +151,8 @@ class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair,
 
     async def node(self, cluster: str, key: str) -> Node | None:
         """Returns a node. Raises RecordRefused if it was changed without the service."""
-        return await self._first(self._verified_node, sql.NODE, cluster, key)
+        found = await self._read(sql.NODE, cluster, key)
+        return await self._verified_node(found[0]) if found else None
 
     async def _revision(self, cluster: str, key: str) -> int:
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
@@ -208,7 +208,7 @@ class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair,
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         """Returns what is stored about a node, also after its deletion."""
         found = await self._read(sql.SELECT_SIGNED_NODE, cluster, key)
-        row = await self._verified(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
+        row = await self._verified_row(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
         if row is None:
             return LastKnownNode()
         if is_deleted(row[13]):
@@ -313,7 +313,7 @@ class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair,
             return None
         with suppress(RecordRefused, RecordUnverifiable):
             # Not read again: without a revision, it is never older.
-            return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))
+            return rows.session_of(await self._verified_row(found[0], session_row, sql.SELECT_SESSION))
         return None
 
     async def confirm_session(self, session: UserSession) -> bool:

@@ -11,53 +11,32 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded
+from aks_flex_rp.store import sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, recorded
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.pool_model import MachinePage
-from aks_flex_rp.store.record_authenticator import (
-    enrolment_row,
-    machine_row,
-    pool_identity,
-    signed_enrolment,
-    signed_machine,
-)
-from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
+from aks_flex_rp.store.signed_tables import ENROLMENTS, MACHINES
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
-    from aks_flex_rp.store.rows import Row, Values
 
-ENROLMENT_COLUMNS = "cluster, key, pool, secret, uses, content, created, version, code"
-ENROLMENT_TYPES = ("TEXT", "TEXT", "TEXT", "TEXT", "BIGINT", "TEXT", "DOUBLE PRECISION", "BIGINT", "TEXT")
-MACHINE_COLUMNS = "cluster, enrolment, thumbprint, pool, state, node, system_uuid, content, version, code"
-MACHINE_TYPES = (*["TEXT"] * 8, "BIGINT", "TEXT")
-
-_ENROLMENTS = f"SELECT {ENROLMENT_COLUMNS} FROM enrolments"  # noqa: S608 - constants
-_MACHINES = f"SELECT {MACHINE_COLUMNS} FROM enrolled_machines"  # noqa: S608 - constants
-SELECT = f"{_ENROLMENTS} WHERE cluster = $1 AND key = $2"
-SELECT_BY_SECRET = f"{_ENROLMENTS} WHERE secret = $1"
-SELECT_OF_POOL = f"{_ENROLMENTS} WHERE cluster = $1 AND pool = $2 AND key > $3 ORDER BY key LIMIT $4"
-SELECT_ALL = f"{_ENROLMENTS} WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"
-SELECT_MACHINE = f"{_MACHINES} WHERE cluster = $1 AND enrolment = $2 AND thumbprint = $3"
-_PAGE = f"{_MACHINES} WHERE cluster = $1 AND enrolment = $2 AND thumbprint > $3"
+SELECT_BY_SECRET = f"{ENROLMENTS.select} WHERE secret = $1"
+SELECT_OF_POOL = f"{ENROLMENTS.select} WHERE cluster = $1 AND pool = $2 AND key > $3 ORDER BY key LIMIT $4"
+_PAGE = f"{MACHINES.select} WHERE cluster = $1 AND enrolment = $2 AND thumbprint > $3"
 _ORDER = "ORDER BY thumbprint LIMIT $4"
 SELECT_ENROLLED = f"{_PAGE} AND node <> '' {_ORDER}"
 SELECT_UNDECIDED = f"{_PAGE} AND node = '' {_ORDER}"  # waiting, approved or rejected
-SELECT_MACHINE_OF_NODE = f"{_MACHINES} WHERE cluster = $1 AND node = $2 AND node <> ''"
+SELECT_MACHINE_OF_NODE = f"{MACHINES.select} WHERE cluster = $1 AND node = $2 AND node <> ''"
 SELECT_MACHINES_OF_SYSTEM = (
-    f"{_MACHINES} WHERE cluster = $1 AND system_uuid = $2 AND system_uuid <> '' AND node <> '' LIMIT 100"
-)
-SELECT_ALL_MACHINES = (
-    f"{_MACHINES} WHERE (cluster, enrolment, thumbprint) > ($1, $2, $3)"
-    " ORDER BY cluster, enrolment, thumbprint LIMIT $4"
+    f"{MACHINES.select} WHERE cluster = $1 AND system_uuid = $2 AND system_uuid <> '' AND node <> '' LIMIT 100"
 )
 COUNT_MACHINES = "SELECT count(*) FROM enrolled_machines WHERE cluster = $1 AND enrolment = $2 AND state = $3"
 CREATE = (
-    f"INSERT INTO enrolments ({ENROLMENT_COLUMNS}) SELECT {casts(1, ENROLMENT_TYPES)}"  # noqa: S608 - constants
+    f"INSERT INTO enrolments ({ENROLMENTS.all_columns}) SELECT {ENROLMENTS.casts(1)}"  # noqa: S608 - constants
     " WHERE EXISTS (SELECT 1 FROM pools WHERE cluster = $1 AND key = $3)"
     " ON CONFLICT (cluster, key) DO NOTHING RETURNING key"
 )
@@ -75,16 +54,15 @@ REPLACE_WITH_MACHINE = REPLACE.replace(
 class Enrolments(AuthenticatedRows):
     async def create_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Creates an enrolment. Raises Conflict if it exists, or if its pool does not."""
-        identity = (*pool_identity(enrolment.cluster, enrolment.pool), "enrolments", enrolment.key)
-        written = replace(enrolment, version=self._records.new_revision(*identity))
-        if not await self._write(*sql.compose_write(CREATE, self._enrolment_values(written), *recorded(events))):
+        written = replace(enrolment, version=self._next_version(ENROLMENTS, enrolment, 0))
+        if not await self._write(*sql.compose_write(CREATE, self._signed(ENROLMENTS, written), *recorded(events))):
             raise Conflict(f"The enrolment {enrolment.key} exists, or its pool was deleted.")
         return written
 
     async def put_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Replaces an enrolment. Raises Conflict if it was changed since it was read."""
         written = replace(enrolment, version=enrolment.version + 1)
-        decisive = (*self._enrolment_values(written), enrolment.version)
+        decisive = (*self._signed(ENROLMENTS, written), enrolment.version)
         if not await self._write(*sql.compose_write(REPLACE, decisive, *recorded(events))):
             raise Conflict(f"The enrolment {enrolment.key} was changed since it was read.")
         return written
@@ -100,12 +78,9 @@ class Enrolments(AuthenticatedRows):
 
         Raises Conflict if the enrolment was changed since it was read, or if the replaced machine was.
         """
-        identity = signed_machine(rows.machine_values(machine)).identity
-        version = machine.version + 1 if machine.version else self._records.new_revision(*identity)
-        written = replace(machine, version=version)
-        columns = rows.machine_values(written)
-        code = self._records.sign(signed_machine(columns))
-        write = FollowStatement(_replace_machine if replaces else _upsert_machine, (*columns, code))
+        written = replace(machine, version=self._next_version(MACHINES, machine, machine.version))
+        values = self._signed(MACHINES, written)
+        write = FollowStatement(_replace_machine if replaces else _upsert_machine, values)
         await self._write_both(enrolment, write, events, replaces)
         # Two transactions of PostgreSQL may decide at once. The row is then that of the other one.
         if replaces and await self.machine(machine.cluster, machine.enrolment, machine.thumbprint) != written:
@@ -127,7 +102,7 @@ class Enrolments(AuthenticatedRows):
         replaces: EnrolledMachine | None = None,
     ) -> Enrolment:
         changed = replace(enrolment, version=enrolment.version + 1)
-        text, decisive = REPLACE, (*self._enrolment_values(changed), enrolment.version)
+        text, decisive = REPLACE, (*self._signed(ENROLMENTS, changed), enrolment.version)
         if replaces:
             text = REPLACE_WITH_MACHINE
             decisive = (*decisive, replaces.enrolment, replaces.thumbprint, replaces.version)
@@ -136,18 +111,18 @@ class Enrolments(AuthenticatedRows):
         return changed
 
     async def enrolment(self, cluster: str, key: str) -> Enrolment | None:
-        return await self._first(self._verified_enrolment, SELECT, cluster, key)
+        return await self._one(ENROLMENTS, ENROLMENTS.select_one, cluster, key)
 
     async def enrolment_by_secret(self, secret: str) -> Enrolment | None:
-        return await self._first(self._verified_enrolment, SELECT_BY_SECRET, secret)
+        return await self._one(ENROLMENTS, SELECT_BY_SECRET, secret)
 
     async def enrolments(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> tuple[Enrolment, ...]:
         """Returns enrolments of a pool, ordered by key, without those that are refused."""
         found = await self._read(SELECT_OF_POOL, cluster, pool, after, limit)
-        return await authentic_records(self._verified_enrolment, found)
+        return await self._authentic(ENROLMENTS, found)
 
     async def machine(self, cluster: str, enrolment: str, thumbprint: str) -> EnrolledMachine | None:
-        return await self._first(self._verified_machine, SELECT_MACHINE, cluster, enrolment, thumbprint)
+        return await self._one(MACHINES, MACHINES.select_one, cluster, enrolment, thumbprint)
 
     async def machines(
         self, cluster: str, enrolment: str, after: str = "", limit: int = 100, *, enrolled: bool
@@ -158,41 +133,30 @@ class Enrolments(AuthenticatedRows):
         text = SELECT_ENROLLED if enrolled else SELECT_UNDECIDED
         found = await self._read(text, cluster, enrolment, after, limit + 1)
         last = str(found[limit - 1][2]) if len(found) > limit else None
-        return MachinePage(await authentic_records(self._verified_machine, found[:limit]), last)
+        return MachinePage(await self._authentic(MACHINES, found[:limit]), last)
 
     async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None:
-        return await self._first(self._verified_machine, SELECT_MACHINE_OF_NODE, cluster, node)
+        return await self._one(MACHINES, SELECT_MACHINE_OF_NODE, cluster, node)
 
     async def machines_of_system(self, cluster: str, system_uuid: str) -> tuple[EnrolledMachine, ...]:
         """Returns the machines of a cluster with this system UUID that have a node."""
         found = await self._read(SELECT_MACHINES_OF_SYSTEM, cluster, system_uuid)
-        return await authentic_records(self._verified_machine, found)
+        return await self._authentic(MACHINES, found)
 
     async def count_machines(self, enrolment: Enrolment, state: str) -> int:
         return int((await self._read(COUNT_MACHINES, enrolment.cluster, enrolment.key, state))[0][0])
 
-    def _enrolment_values(self, enrolment: Enrolment) -> Values:
-        columns = rows.enrolment_values(enrolment)
-        return (*columns, self._records.sign(signed_enrolment(columns)))
-
-    async def _verified_enrolment(self, row: Row) -> Enrolment | None:
-        return await self._parsed(row, enrolment_row, SELECT, rows.enrolment_of)
-
-    async def _verified_machine(self, row: Row) -> EnrolledMachine | None:
-        return await self._parsed(row, machine_row, SELECT_MACHINE, rows.machine_of)
-
 
 def _upsert_machine(first: int) -> str:
-    replaced = ", ".join(f"{each} = excluded.{each}" for each in MACHINE_COLUMNS.split(", ")[3:])
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in (*MACHINES.names[3:], "code"))
     return (
-        f"INSERT INTO enrolled_machines ({MACHINE_COLUMNS}) SELECT {casts(first, MACHINE_TYPES)} WHERE {IF_DECIDED}"
+        f"INSERT INTO enrolled_machines ({MACHINES.all_columns}) SELECT {MACHINES.casts(first)} WHERE {IF_DECIDED}"
         f" ON CONFLICT (cluster, enrolment, thumbprint) DO UPDATE SET {replaced}"
     )
 
 
 def _replace_machine(first: int) -> str:
-    columns = MACHINE_COLUMNS.split(", ")
-    sets = ", ".join(f"{name} = ${first + index}" for index, name in enumerate(columns))
+    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate((*MACHINES.names, "code"), first))
     return (
         f"UPDATE enrolled_machines SET {sets} WHERE cluster = $1 AND enrolment = $11 AND thumbprint = $12"  # noqa: S608 - constants
         f" AND version = $13 AND {IF_DECIDED}"

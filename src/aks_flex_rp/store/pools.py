@@ -14,15 +14,10 @@ from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded
 from aks_flex_rp.store.model import Conflict, NodePage, RecordRefused
 from aks_flex_rp.store.pool_model import PoolCounts
-from aks_flex_rp.store.record_authenticator import (
-    pool_identity,
-    pool_revision_row,
-    pool_row,
-    signed_pool,
-    signed_pool_revision,
-)
+from aks_flex_rp.store.record_authenticator import pool_identity
 from aks_flex_rp.store.rollouts import DELETE_OF_POOL
-from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
+from aks_flex_rp.store.signed_tables import POOL_REVISIONS, POOLS
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,17 +27,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row
 
 MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on or roll-outs need
-POOL_COLUMNS = "cluster, key, description, number, template, system_data, created, version, code"
-REVISION_COLUMNS = "cluster, pool, number, created, template, changes, author, author_id, at, code"
-REVISION_TYPES = (
-    *("TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "TEXT"),
-)
-
-SELECT_POOL = f"SELECT {POOL_COLUMNS} FROM pools WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
-SELECT_POOLS = f"SELECT {POOL_COLUMNS} FROM pools WHERE cluster = $1 AND key > $2 ORDER BY key LIMIT $3"  # noqa: S608 - constants
-SELECT_ALL_POOLS = f"SELECT {POOL_COLUMNS} FROM pools WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
+SELECT_POOLS = f"{POOLS.select} WHERE cluster = $1 AND key > $2 ORDER BY key LIMIT $3"
 CREATE_POOL = (
-    f"INSERT INTO pools ({POOL_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - constants
+    f"INSERT INTO pools ({POOLS.all_columns}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - constants
     " ON CONFLICT (cluster, key) DO NOTHING RETURNING key"
 )
 REPLACE_POOL = (
@@ -64,19 +51,9 @@ DELETE_MACHINES = FollowStatement(
     lambda _: f"DELETE FROM enrolled_machines WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
 )
 
-SELECT_REVISION = (
-    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
-    " WHERE cluster = $1 AND pool = $2 AND number = $3"
-)
 SELECT_REVISIONS = (
-    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
-    " WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
+    f"{POOL_REVISIONS.select} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
 )
-SELECT_ALL_REVISIONS = (
-    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
-    " WHERE (cluster, pool, number) > ($1, $2, $3) ORDER BY cluster, pool, number LIMIT $4"
-)
-
 SELECT_IN_USE = (
     "SELECT content FROM rollouts WHERE cluster = $1 AND pool = $2 AND open = 1"
     " UNION ALL SELECT content FROM pool_versions WHERE cluster = $1 AND pool = $2"
@@ -111,13 +88,10 @@ class Pools(AuthenticatedRows):
         """
         version = self._records.new_revision(*pool_identity(pool.cluster, pool.key))
         written = replace(pool, version=max(version, (expected or 0) + 1))
-        columns = rows.pool_values(written)
-        values = (*columns, self._records.sign(signed_pool(columns)))
+        values = self._signed(POOLS, written)
         follows = list(recorded(events))
         if revision:
-            columns = rows.pool_revision_values(revision)
-            code = self._records.sign(signed_pool_revision(columns))
-            follows.append(FollowStatement(_insert_revision, (*columns, code)))
+            follows.append(FollowStatement(_insert_revision, self._signed(POOL_REVISIONS, revision)))
             if (oldest := revision.number - MAX_REVISIONS) > 0:
                 kept = await self._revisions_in_use(pool)
                 follows.append(FollowStatement(partial(_forget_revisions, kept=len(kept)), (oldest, *kept)))
@@ -138,12 +112,12 @@ class Pools(AuthenticatedRows):
 
     async def pool(self, cluster: str, key: str) -> Pool | None:
         """Returns a pool. Raises RecordRefused if it was changed without the service."""
-        return await self._first(self._verified_pool, SELECT_POOL, cluster, key)
+        return await self._one(POOLS, POOLS.select_one, cluster, key)
 
     async def pools(self, cluster: str, after: str = "", limit: int = 100) -> tuple[Pool, ...]:
         """Returns pools of a cluster, ordered by key, without those that are refused."""
         found = await self._read(SELECT_POOLS, cluster, after, limit)
-        return await authentic_records(self._verified_pool, found)
+        return await self._authentic(POOLS, found)
 
     async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
         """Deletes a pool with its revisions. Raises Conflict if it was changed, or has nodes."""
@@ -153,11 +127,11 @@ class Pools(AuthenticatedRows):
             raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
 
     async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None:
-        found = await self._read(SELECT_REVISION, pool.cluster, pool.key, number)
+        found = await self._read(POOL_REVISIONS.select_one, pool.cluster, pool.key, number)
         if found:
             return await self._verified_revision(found[0], pool)
         if number == pool.number:  # the newest is written with the pool, and deleted only with it
-            signed = signed_pool_revision((pool.cluster, pool.key, number, *[""] * 6))
+            signed = POOL_REVISIONS.sign((pool.cluster, pool.key, number, *[""] * 6))
             refused = signed.refused("its row was deleted")
             await self._alarm(refused, signed)
             raise refused
@@ -185,14 +159,11 @@ class Pools(AuthenticatedRows):
         [(nodes, pending)] = await self._read(COUNT, number, pool.key, pool.number)
         return PoolCounts(int(nodes), int(pending or 0))
 
-    async def _verified_pool(self, row: Row) -> Pool | None:
-        return await self._parsed(row, pool_row, SELECT_POOL, rows.pool_of)
-
     async def _verified_revision(self, row: Row, pool: Pool) -> PoolRevision | None:
         """Returns the revision of a row. One of an earlier pool with this name has a valid code, but is refused."""
-        revision = await self._parsed(row, pool_revision_row, SELECT_REVISION, rows.pool_revision_of)
+        revision = await self._verified(POOL_REVISIONS, row)
         if revision and revision.created != pool.created:
-            signed = pool_revision_row(row)
+            signed = POOL_REVISIONS.read(row)
             refused = RecordRefused(signed.shown, "it is of an earlier pool with this name")
             await self._alarm(refused, signed)
             raise refused
@@ -214,8 +185,9 @@ def _forget_revisions(first: int, kept: int) -> str:
 
 
 def _insert_revision(first: int) -> str:
-    replaced = ", ".join(f"{each} = excluded.{each}" for each in REVISION_COLUMNS.split(", "))
+    columns = POOL_REVISIONS.all_columns
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in columns.split(", "))
     return (
-        f"INSERT INTO pool_revisions ({REVISION_COLUMNS}) SELECT {casts(first, REVISION_TYPES)} WHERE {IF_DECIDED}"
+        f"INSERT INTO pool_revisions ({columns}) SELECT {POOL_REVISIONS.casts(first)} WHERE {IF_DECIDED}"
         f" ON CONFLICT (cluster, pool, number) DO UPDATE SET {replaced}"
     )

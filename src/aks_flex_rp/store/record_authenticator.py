@@ -72,11 +72,6 @@ def signed_tombstone(cluster: str, key: str, version: int, identity: str, revisi
     return SignedRow("deleted node", (str(cluster), str(key)), content, revision, code)
 
 
-def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
-    key, name, facts, connection, version = storable(values)
-    return SignedRow("cluster", (str(key),), (key, name, facts, _bytes(connection), version), version, code)
-
-
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used, checked, refresh = storable(values)
@@ -91,52 +86,6 @@ def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
 def pool_identity(cluster: str, key: str) -> tuple[str, ...]:
     """Returns the identity of a pool, which must differ from that of a node with the same name."""
     return (cluster, POOLS, key)
-
-
-def signed_pool(values: Sequence[Any], code: str = "") -> SignedRow:
-    *names, created, version = storable(values)
-    cluster, key = str(names[0]), str(names[1])
-    content = (*names, _float(created), version)
-    return SignedRow("pool", pool_identity(cluster, key), content, version, code, keys=(cluster, key))
-
-
-def signed_pool_revision(values: Sequence[Any], code: str = "") -> SignedRow:
-    cluster, pool, number, created, *content, at = storable(values)
-    identity = (*pool_identity(str(cluster), str(pool)), str(number))
-    signed = (cluster, pool, number, _float(created), *content, _float(at))
-    keys = (cluster, pool, number)
-    return SignedRow("pool revision", identity, signed, 0, code, keys=keys)
-
-
-def signed_enrolment(values: Sequence[Any], code: str = "") -> SignedRow:
-    *names, created, version = storable(values)
-    cluster, key, pool = str(names[0]), str(names[1]), str(names[2])
-    identity, content = (*pool_identity(cluster, pool), "enrolments", key), (*names, _float(created), version)
-    return SignedRow("enrolment", identity, content, version, code, keys=(cluster, key))
-
-
-def signed_machine(values: Sequence[Any], code: str = "") -> SignedRow:
-    content = storable(values)
-    cluster, enrolment, thumbprint, pool = map(str, content[:4])
-    identity = (*pool_identity(cluster, pool), "enrolments", enrolment, thumbprint)
-    keys = (cluster, enrolment, thumbprint)
-    return SignedRow("enrolled machine", identity, content, content[-1], code, keys=keys)
-
-
-def enrolment_row(row: Row) -> SignedRow:
-    return signed_enrolment(row[:8], row[8])
-
-
-def machine_row(row: Row) -> SignedRow:
-    return signed_machine(row[:9], row[9])
-
-
-def pool_row(row: Row) -> SignedRow:
-    return signed_pool(row[:8], row[8])
-
-
-def pool_revision_row(row: Row) -> SignedRow:
-    return signed_pool_revision(row[:9], row[9])
 
 
 def identity_owner_row(row: Row) -> SignedRow:
@@ -154,10 +103,6 @@ def _float(value: Any) -> Any:
 
 def session_row(row: Row) -> SignedRow:
     return signed_session(row[:7], row[7])
-
-
-def cluster_row(row: Row) -> SignedRow:
-    return signed_cluster(row[:5], row[5])
 
 
 def present_node_row(row: Row) -> SignedRow:

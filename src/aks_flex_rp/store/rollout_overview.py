@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import rollouts
-from aks_flex_rp.store.authenticated_rows import authentic_records
-from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, ROLLOUT_COLUMNS
 from aks_flex_rp.store.rollouts import Rollouts
+from aks_flex_rp.store.signed_tables import POOL_VERSIONS, ROLLOUT_NODES, ROLLOUTS
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
 
 VERSIONS_PER_READ = 1000
 
-SELECT_EVERY_ACTIVE = f"SELECT {ROLLOUT_COLUMNS} FROM rollouts WHERE active = 1 ORDER BY cluster, pool"  # noqa: S608 - constants
+SELECT_EVERY_ACTIVE = f"{ROLLOUTS.select} WHERE active = 1 ORDER BY cluster, pool"
 SELECT_FAILED = (
-    f"SELECT {NODE_COLUMNS} FROM rollout_nodes WHERE cluster = $1 AND pool = $2 AND rollout = $3"  # noqa: S608 - constants
+    f"{ROLLOUT_NODES.select} WHERE cluster = $1 AND pool = $2 AND rollout = $3"
     " AND cause <> '' AND state <> 'Gone' ORDER BY node LIMIT $4"
 )
 COUNT_NEWEST = (
@@ -45,16 +43,16 @@ class ActiveNodes:
 class RolloutOverview(Rollouts):
     async def rollout_node(self, rollout: StoredRollout, node: str) -> StoredRolloutNode | None:
         keys = (rollout.cluster, rollout.pool, rollout.number, node)
-        return await self._first(self._verified_rollout_node, rollouts.SELECT_NODE, *keys)
+        return await self._one(ROLLOUT_NODES, ROLLOUT_NODES.select_one, *keys)
 
     async def failed_nodes(self, rollout: StoredRollout, limit: int) -> tuple[StoredRolloutNode, ...]:
         """Returns nodes that failed, also those that were brought back since."""
         found = await self._read(SELECT_FAILED, rollout.cluster, rollout.pool, rollout.number, limit)
-        return await authentic_records(self._verified_rollout_node, found)
+        return await self._authentic(ROLLOUT_NODES, found)
 
     async def active_rollouts(self) -> tuple[StoredRollout, ...]:
         """Returns the active roll-outs of all pools."""
-        return await authentic_records(self._verified_rollout, await self._read(SELECT_EVERY_ACTIVE))
+        return await self._authentic(ROLLOUTS, await self._read(SELECT_EVERY_ACTIVE))
 
     async def newest_phases(self) -> dict[str, int]:
         """Returns the number of pools by the phase of their newest roll-out."""
@@ -72,7 +70,7 @@ class RolloutOverview(Rollouts):
         """Returns the versions of all pools that have had a roll-out."""
         versions: list[PoolVersions] = []
         after = ("", "")
-        while found := await self._read(rollouts.SELECT_ALL_VERSIONS, *after, VERSIONS_PER_READ):
-            versions += await authentic_records(self._verified_versions, found)
+        while found := await self._read(POOL_VERSIONS.select_page, *after, VERSIONS_PER_READ):
+            versions += await self._authentic(POOL_VERSIONS, found)
             after = (str(found[-1][0]), str(found[-1][1]))
         return tuple(versions)

@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import outbox, rollout_rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded, verified_records
+from aks_flex_rp.store import outbox, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, recorded, verified_records
 from aks_flex_rp.store.model import Conflict
-from aks_flex_rp.store.record_authenticator import pool_identity
 from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
-from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, NODE_TYPES, ROLLOUT_COLUMNS, VERSIONS_COLUMNS
-from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
+from aks_flex_rp.store.signed_tables import POOL_VERSIONS, ROLLOUT_NODES, ROLLOUTS
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,25 +25,19 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.pool_model import Pool
     from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
-    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.rows import Values
 
 MAX_ROLLOUTS = 50  # ended ones that a pool keeps
 NODES_PER_READ = 1000
 
-_ROLLOUTS = f"SELECT {ROLLOUT_COLUMNS} FROM rollouts"  # noqa: S608 - constants
-_NODES = f"SELECT {NODE_COLUMNS} FROM rollout_nodes"  # noqa: S608 - constants
-SELECT = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND key = $3"
-SELECT_OF_POOL = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
-SELECT_ACTIVE = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 1"
-SELECT_ALL = f"{_ROLLOUTS} WHERE (cluster, pool, key) > ($1, $2, $3) ORDER BY cluster, pool, key LIMIT $4"
-SELECT_NODE = f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
-SELECT_NODES = f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4 ORDER BY node LIMIT $5"
-SELECT_ALL_NODES = (
-    f"{_NODES} WHERE (cluster, pool, rollout, node) > ($1, $2, $3, $4) ORDER BY cluster, pool, rollout, node LIMIT $5"
+SELECT_OF_POOL = f"{ROLLOUTS.select} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
+SELECT_ACTIVE = f"{ROLLOUTS.select} WHERE cluster = $1 AND pool = $2 AND active = 1"
+SELECT_NODES = (
+    f"{ROLLOUT_NODES.select} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4 ORDER BY node LIMIT $5"
 )
 SELECT_SOME_NODES = (
-    f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4 AND ($6 = '' OR state = $6)"
-    " AND (CAST($7 AS BIGINT) < 0 OR wave = $7) ORDER BY node LIMIT $5"
+    f"{ROLLOUT_NODES.select} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node > $4"
+    " AND ($6 = '' OR state = $6) AND (CAST($7 AS BIGINT) < 0 OR wave = $7) ORDER BY node LIMIT $5"
 )
 COUNT_STATES = (
     "SELECT r.wave, r.state, count(*), SUM(COALESCE(f.silent, 0)) FROM rollout_nodes r"
@@ -52,7 +45,7 @@ COUNT_STATES = (
     " WHERE r.cluster = $1 AND r.pool = $2 AND r.rollout = $3 GROUP BY r.wave, r.state ORDER BY r.wave"
 )
 CREATE = (
-    f"INSERT INTO rollouts ({ROLLOUT_COLUMNS}) SELECT {casts(1, rollout_rows.ROLLOUT_TYPES)}"  # noqa: S608 - constants
+    f"INSERT INTO rollouts ({ROLLOUTS.all_columns}) SELECT {ROLLOUTS.casts(1)}"  # noqa: S608 - constants
     " WHERE EXISTS (SELECT 1 FROM pools WHERE cluster = $1 AND key = $2)"
     " AND NOT EXISTS (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2 AND active = 1)"
     " ON CONFLICT DO NOTHING RETURNING key"
@@ -68,14 +61,14 @@ DELETE = (
 _OF_ROLLOUT = f"WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND {IF_DECIDED}"
 DELETE_NODES = FollowStatement(lambda _: f"DELETE FROM rollout_nodes {_OF_ROLLOUT}")  # noqa: S608 - constants
 DELETE_SIGNALS = FollowStatement(lambda _: f"DELETE FROM rollout_signals {_OF_ROLLOUT}")  # noqa: S608 - constants
-PUT_NODE = f"INSERT INTO rollout_nodes ({NODE_COLUMNS}) VALUES ({', '.join(f'${n}' for n in range(1, 12))})"  # noqa: S608 - constants
+PUT_NODE = f"INSERT INTO rollout_nodes ({ROLLOUT_NODES.all_columns}) SELECT {ROLLOUT_NODES.casts(1)}"
 # Nodes of roll-outs that were not created: another request was faster, or the process ended.
 FORGET_NODES = (
     "DELETE FROM rollout_nodes WHERE cluster = $1 AND pool = $2 AND rollout < $3 AND rollout NOT IN"
     " (SELECT number FROM rollouts WHERE cluster = $1 AND pool = $2)"
 )
 SELECT_ENDED = (
-    f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 0"
+    f"{ROLLOUTS.select} WHERE cluster = $1 AND pool = $2 AND active = 0"
     f" ORDER BY number DESC LIMIT 100 OFFSET {MAX_ROLLOUTS}"
 )
 
@@ -94,19 +87,15 @@ SIGNAL_COLUMNS = "sequence, cluster, pool, rollout, node, override"
 SELECT_SIGNALS = f"SELECT {SIGNAL_COLUMNS} FROM rollout_signals ORDER BY sequence LIMIT $1"  # noqa: S608 - constants
 DELETE_SIGNAL = "DELETE FROM rollout_signals WHERE sequence = $1"
 
-SELECT_VERSIONS = f"SELECT {VERSIONS_COLUMNS} FROM pool_versions WHERE cluster = $1 AND pool = $2"  # noqa: S608 - constants
-SELECT_ALL_VERSIONS = (
-    f"SELECT {VERSIONS_COLUMNS} FROM pool_versions WHERE (cluster, pool) > ($1, $2) ORDER BY cluster, pool LIMIT $3"  # noqa: S608 - constants
-)
 PUT_VERSIONS = (
-    f"INSERT INTO pool_versions ({VERSIONS_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"  # noqa: S608 - constants
+    f"INSERT INTO pool_versions ({POOL_VERSIONS.all_columns}) VALUES ($1, $2, $3, $4, $5, $6)"  # noqa: S608 - constants
     " ON CONFLICT (cluster, pool) DO UPDATE SET content = $3, created = $4, version = $5, code = $6"
     " WHERE pool_versions.version = $7 OR pool_versions.created <> $4 RETURNING pool"
 )
 # A roll-out changes the versions only while no other replica has stepped it.
 PUT_DECIDED_VERSIONS = PUT_VERSIONS.replace(
     "VALUES ($1, $2, $3, $4, $5, $6)",
-    f"SELECT {casts(1, rollout_rows.VERSIONS_TYPES)} WHERE EXISTS"  # noqa: S608 - constants
+    f"SELECT {POOL_VERSIONS.casts(1)} WHERE EXISTS"  # noqa: S608 - constants
     " (SELECT 1 FROM rollouts WHERE cluster = $1 AND pool = $2 AND number = $8 AND version = $9)",
 )
 
@@ -137,11 +126,12 @@ def signal(override: str = "") -> FollowStatement:
 
 @cache
 def _put_nodes(first: int, count: int) -> str:
-    starts = range(first, first + count * len(NODE_TYPES), len(NODE_TYPES))
-    values = ", ".join(f"({casts(start, NODE_TYPES)})" for start in starts)
-    replaced = ", ".join(f"{each} = excluded.{each}" for each in NODE_COLUMNS.split(", ")[4:])
+    columns = ROLLOUT_NODES.all_columns
+    width = len(columns.split(", "))
+    values = ", ".join(f"({ROLLOUT_NODES.casts(first + width * number)})" for number in range(count))
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in columns.split(", ")[ROLLOUT_NODES.keys :])
     return (
-        f"INSERT INTO rollout_nodes ({NODE_COLUMNS}) SELECT * FROM (VALUES {values}) AS changed WHERE {IF_DECIDED}"  # noqa: S608 - constants
+        f"INSERT INTO rollout_nodes ({columns}) SELECT * FROM (VALUES {values}) AS changed WHERE {IF_DECIDED}"  # noqa: S608 - constants
         f" ON CONFLICT (cluster, pool, rollout, node) DO UPDATE SET {replaced}"
     )
 
@@ -155,12 +145,11 @@ class Rollouts(AuthenticatedRows):
         messages: Sequence[OutboxMessage] = (),
     ) -> StoredRollout:
         """Creates a roll-out with its nodes. Raises Conflict if it exists, or if the pool has an active one."""
-        identity = (*pool_identity(rollout.cluster, rollout.pool), "rollouts", rollout.key)
-        written = replace(rollout, version=self._records.new_revision(*identity))
+        written = replace(rollout, version=self._next_version(ROLLOUTS, rollout, 0))
         if nodes:  # without their roll-out, they mean nothing
-            await self._write_many(PUT_NODE, [self._node_values(each) for each in nodes])
+            await self._write_many(PUT_NODE, [self._signed(ROLLOUT_NODES, each) for each in nodes])
         follows = (*recorded(events), *outbox.enqueue(messages))
-        if not await self._write(*sql.compose_write(CREATE, self._rollout_values(written), *follows)):
+        if not await self._write(*sql.compose_write(CREATE, self._signed(ROLLOUTS, written), *follows)):
             raise Conflict(f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one.")
         return written
 
@@ -175,9 +164,9 @@ class Rollouts(AuthenticatedRows):
         written = replace(rollout, version=rollout.version + 1)
         follows = [*recorded(events), *outbox.enqueue(messages)]
         if nodes:
-            values = tuple(value for each in nodes for value in self._node_values(each))
+            values = tuple(value for each in nodes for value in self._signed(ROLLOUT_NODES, each))
             follows.append(FollowStatement(partial(_put_nodes, count=len(nodes)), values))
-        decisive = (*self._rollout_values(written), rollout.version)
+        decisive = (*self._signed(ROLLOUTS, written), rollout.version)
         if not await self._write(*sql.compose_write(REPLACE, decisive, *follows)):
             raise Conflict(f"The roll-out {rollout.key} was changed since it was read.")
         return written
@@ -190,17 +179,17 @@ class Rollouts(AuthenticatedRows):
             raise Conflict(f"The roll-out {rollout.key} was changed since it was read, or is active.")
 
     async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None:
-        return await self._first(self._verified_rollout, SELECT, cluster, pool, key)
+        return await self._one(ROLLOUTS, ROLLOUTS.select_one, cluster, pool, key)
 
     async def active_rollout(self, cluster: str, pool: str) -> StoredRollout | None:
-        return await self._first(self._verified_rollout, SELECT_ACTIVE, cluster, pool)
+        return await self._one(ROLLOUTS, SELECT_ACTIVE, cluster, pool)
 
     async def rollouts(
         self, cluster: str, pool: str, before: int = 2**62, limit: int = 100
     ) -> tuple[StoredRollout, ...]:
         """Returns roll-outs of a pool with lower numbers than `before`, the newest first."""
         found = await self._read(SELECT_OF_POOL, cluster, pool, before, limit)
-        return await authentic_records(self._verified_rollout, found)
+        return await self._authentic(ROLLOUTS, found)
 
     async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
         """Returns the versions of all roll-outs in which something can still happen, by cluster, pool and key."""
@@ -222,7 +211,7 @@ class Rollouts(AuthenticatedRows):
         keys, after = (rollout.cluster, rollout.pool, rollout.number), ""
         nodes: list[StoredRolloutNode] = []
         while found := await self._read(SELECT_NODES, *keys, after, NODES_PER_READ):
-            authentic, refused = await verified_records(self._verified_rollout_node, found)
+            authentic, refused = await verified_records(lambda row: self._verified(ROLLOUT_NODES, row), found)
             if refused:  # without one of its nodes, a roll-out would decide wrongly
                 raise refused[0][1]
             nodes += authentic
@@ -234,7 +223,7 @@ class Rollouts(AuthenticatedRows):
     ) -> tuple[StoredRolloutNode, ...]:
         keys = (rollout.cluster, rollout.pool, rollout.number)
         found = await self._read(SELECT_SOME_NODES, *keys, after, limit, state, wave)
-        return await authentic_records(self._verified_rollout_node, found)
+        return await self._authentic(ROLLOUT_NODES, found)
 
     async def count_states(self, rollout: StoredRollout) -> tuple[StateCount, ...]:
         number = await self._cluster_number(rollout.cluster)
@@ -259,8 +248,7 @@ class Rollouts(AuthenticatedRows):
 
     async def pool_versions(self, pool: Pool) -> PoolVersions:
         """Returns the versions of a pool; of version 0 if none are stored."""
-        found = await self._read(SELECT_VERSIONS, pool.cluster, pool.key)
-        versions = await self._verified_versions(found[0]) if found else None
+        versions = await self._one(POOL_VERSIONS, POOL_VERSIONS.select_one, pool.cluster, pool.key)
         if versions is None or versions.created != pool.created:  # of an earlier pool with this name
             return PoolVersions(pool.cluster, pool.key, pool.created, 0)
         return versions
@@ -269,12 +257,8 @@ class Rollouts(AuthenticatedRows):
         self, versions: PoolVersions, events: Sequence[AuditEvent] = (), decided: StoredRollout | None = None
     ) -> PoolVersions:
         """Raises Conflict if they were changed since they were read, or the roll-out that `decided` it was."""
-        identity = (*pool_identity(versions.cluster, versions.pool), "versions")
-        version = versions.version + 1 if versions.version else self._records.new_revision(*identity)
-        written = replace(versions, version=version)
-        columns = rollout_rows.versions_values(written)
-        code = self._records.sign(rollout_rows.signed_versions(columns))
-        values: Values = (*columns, code, versions.version)
+        written = replace(versions, version=self._next_version(POOL_VERSIONS, versions, versions.version))
+        values: Values = (*self._signed(POOL_VERSIONS, written), versions.version)
         if decided:
             values = (*values, decided.number, decided.version)
         write = sql.compose_write(PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS, values, *recorded(events))
@@ -288,20 +272,3 @@ class Rollouts(AuthenticatedRows):
 
     async def end_lease(self, name: str, holder: str) -> None:
         await self._write(END_LEASE, (name, holder))
-
-    def _rollout_values(self, rollout: StoredRollout) -> Values:
-        columns = rollout_rows.rollout_values(rollout)
-        return (*columns, self._records.sign(rollout_rows.signed_rollout(columns)))
-
-    def _node_values(self, node: StoredRolloutNode) -> Values:
-        columns = rollout_rows.node_values(node)
-        return (*columns, self._records.sign(rollout_rows.signed_node(columns)))
-
-    async def _verified_rollout(self, row: Row) -> StoredRollout | None:
-        return await self._parsed(row, rollout_rows.rollout_row, SELECT, rollout_rows.rollout_of)
-
-    async def _verified_versions(self, row: Row) -> PoolVersions | None:
-        return await self._parsed(row, rollout_rows.versions_row, SELECT_VERSIONS, rollout_rows.versions_of)
-
-    async def _verified_rollout_node(self, row: Row) -> StoredRolloutNode | None:
-        return await self._parsed(row, rollout_rows.node_row, SELECT_NODE, rollout_rows.node_of)

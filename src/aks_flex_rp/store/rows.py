@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, Enrolment, MachineState, Pool, PoolRevision
+from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions, StoredRollout, StoredRolloutNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,6 +224,67 @@ def machine_of(row: Row) -> EnrolledMachine:
     names = (cluster, pool, enrolment, thumbprint, MachineState(state), node, system_uuid, content["facts"])
     released = str(content.get("releasedKey", ""))
     return EnrolledMachine(*names, *texts, *times, str(content["by"]), version, released)
+
+
+def rollout_values(rollout: StoredRollout) -> Values:
+    content = {
+        "spec": rollout.spec,
+        "state": rollout.state,
+        "waits": list(rollout.waits),
+        "system": rollout.system,
+        "ended": rollout.ended,
+    }
+    names = (rollout.cluster, rollout.pool, rollout.key, rollout.number, rollout.phase)
+    return (
+        *names,
+        int(rollout.active),
+        int(rollout.open),
+        to_json(content),
+        float(rollout.created),
+        rollout.version,
+    )
+
+
+def rollout_of(row: Row) -> StoredRollout:
+    cluster, pool, key, number, phase, active, is_open, text, created, version, _code = row
+    content = from_json(text)
+    return StoredRollout(
+        cluster,
+        pool,
+        key,
+        number,
+        phase,
+        bool(active),
+        bool(is_open),
+        content["spec"],
+        content["state"],
+        tuple(content["waits"]),
+        content["system"],
+        created,
+        float(content["ended"]),
+        version,
+    )
+
+
+def rollout_node_values(node: StoredRolloutNode) -> Values:
+    names = (node.cluster, node.pool, node.rollout, node.node, node.wave, node.source, node.state)
+    return storable((*names, float(node.since), node.cause, node.domain))
+
+
+def rollout_node_of(row: Row) -> StoredRolloutNode:
+    return StoredRolloutNode(*row[:10])
+
+
+def pool_versions_values(versions: PoolVersions) -> Values:
+    content = {"stable": versions.stable, "barred": [asdict(each) for each in versions.barred]}
+    return (versions.cluster, versions.pool, to_json(content), float(versions.created), versions.version)
+
+
+def pool_versions_of(row: Row) -> PoolVersions:
+    cluster, pool, text, created, version, _code = row
+    content = from_json(text)
+    barred = tuple(BarredRevision(**each) for each in content["barred"])
+    return PoolVersions(cluster, pool, created, int(content["stable"]), barred, version)
 
 
 def keys_of(join_state: str) -> NodeKeys:

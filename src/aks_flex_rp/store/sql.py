@@ -64,10 +64,6 @@ def compose_write(
 
 # Clusters ---------------------------------------------------------------------------------------------------------
 
-CLUSTER = "SELECT key, id, facts, connection, version, code FROM clusters WHERE key = $1"
-
-CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
-
 CREATE_CLUSTER = WriteStatement(
     "INSERT INTO clusters (key, id, facts, connection, version, code) VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (key) DO NOTHING RETURNING key"
