@@ -1,5 +1,4 @@
-"""Delivery interface, the built-in delivery (encrypted bundles in the store, fetched by a config URL), and the delivery
-that chooses between it and another one.
+"""Delivery interface, and the built-in delivery: encrypted bundles in the store, fetched by a config URL.
 
 The URL ends in a random secret, and the store contains only its hash, so a copy of the database reveals neither.
 Lookup is by hash, so response times reveal nothing about a guess.
@@ -131,6 +130,13 @@ class BundleDelivery(Protocol):
 
 @dataclass(frozen=True)
 class SplitDelivery:
+    """Delivery through a storage account without anything that is worth stealing there.
+
+    The storage account cannot tell who fetches a bundle. So it gets no client secret, and for a node that needs the
+    service a second URL, at the service itself: its fetch binds the key of the machine and returns the complete
+    bundle. A node that needs neither joins with the storage account alone.
+    """
+
     storage: BundleDelivery
     service: BundleDelivery
 
