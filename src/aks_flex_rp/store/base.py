@@ -44,8 +44,7 @@ from aks_flex_rp.store.record_authenticator import (
     signed_session,
     signed_tombstone,
 )
-from aks_flex_rp.store.rollout_overview import RolloutOverview
-from aks_flex_rp.store.rollouts import signal
+from aks_flex_rp.store.rollouts import Rollouts, signal
 from aks_flex_rp.store.signed_tables import CLUSTERS
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
 
-class Store(Pools, Enrolments, RolloutOverview, Outbox, Heartbeats, FleetRepair, ABC):
+class Store(Pools, Enrolments, Rollouts, Outbox, Heartbeats, FleetRepair, ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()

@@ -80,6 +80,17 @@ class StateCount:
 
 
 @dataclass(frozen=True)
+class ActiveNodes:
+    """The nodes of an active roll-out that have the same state."""
+
+    cluster: str
+    pool: str
+    state: str
+    nodes: int
+    since: float  # when the last of them changed its state
+
+
+@dataclass(frozen=True)
 class BarredRevision:
     """A revision that failed. No node gets its values until a person allows it."""
 
