@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
+from starlette.requests import Request as Incoming
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
@@ -38,8 +39,7 @@ from aks_flex_rp.nodes.reports import parse_report
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from starlette.requests import Request as Incoming
-    from starlette.types import Scope
+    from starlette.types import Receive, Scope, Send
 
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import Authorizer
@@ -88,6 +88,11 @@ class ArmRoute(Route):
         if scope["type"] != "http" or scope["path"][:15].lower() != "/subscriptions/":
             return Match.NONE, {}
         return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Responds without what Route does for every request: the endpoint handles all methods and its own errors."""
+        response = await self.endpoint(Incoming(scope, receive, send))
+        await response(scope, receive, send)
 
 
 Endpoint: TypeAlias = "Callable[[Incoming, str], Awaitable[Response]]"

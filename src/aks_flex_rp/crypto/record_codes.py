@@ -63,7 +63,8 @@ class RecordCodes:
         return code_key_id(code) == self._newest
 
     def _code(self, key: str, kind: str, values: Sequence[object]) -> str:
-        encoded = [_encoded(value) for value in (kind, *values)]
+        # Most values are text, which is encoded without a call.
+        encoded = [b"s" + each.encode() if type(each) is str else _encoded(each) for each in (kind, *values)]
         content = b"".join([part for each in encoded for part in (len(each).to_bytes(LENGTH_BYTES, "big"), each)])
         made, view = self._keys[key].copy(), memoryview(content)
         for start in range(0, len(content), PIECE_BYTES):

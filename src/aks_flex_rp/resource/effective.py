@@ -13,7 +13,7 @@ from aks_flex_rp.resource.config_generator import config_versions
 from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     Document = dict[str, Any]
     Path = tuple[str, ...]
@@ -90,16 +90,18 @@ def _defaults(effective: Document, config: Mapping[str, Any]) -> Document:
     )
 
 
-def leaves(document: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yields every value that is not a map, with its path. Each taint is a value."""
+def leaves(document: Mapping[str, Any], above: Path = ()) -> list[tuple[Path, object]]:
+    """Returns every value that is not a map, with its path. Each taint is a value."""
+    found: list[tuple[Path, object]] = []
     for name, value in document.items():
         path = (*above, name)
         if isinstance(value, dict):
-            yield from leaves(value, path)
+            found += leaves(value, path)
         elif path == TAINTS and isinstance(value, list):
-            yield from (((*path, _taint_key(each)), each) for each in value)
+            found += [((*path, _taint_key(each)), each) for each in value]
         else:
-            yield path, value
+            found.append((path, value))
+    return found
 
 
 def changed_values(before: Document, after: Document) -> dict[str, list[object]]:

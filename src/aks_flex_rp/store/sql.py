@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def insert_events(first: int, events: int) -> str:
 
 def recorded(events: Sequence[tuple[object, ...]]) -> FollowStatement:
     """Returns the statement that inserts the audit events of a write, as rows, in the same transaction."""
-    values = tuple(value for event in events for value in event)
+    values = tuple(chain.from_iterable(events))
     return FollowStatement(lambda first: insert_events(first, len(events)), values)
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.full
 NAME = "edge-cost"
 SAMPLES = 5  # the lowest of them counts: the service's periodic tasks run in the same loop
 POLL_CALLS = 30
-PUT_CALLS = 860
+PUT_CALLS = 780
 
 Calls = Counter[tuple[str, str]]  # by file and function
 
