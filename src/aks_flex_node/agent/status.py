@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from aks_flex_node.agent import certificates, event_log, self_update, staging_config
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
@@ -146,7 +148,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "pending": _pending_update(pending, outcome, failed, known.unapplied) if pending else None,
         "staging": _staging(host, engine.config),
         "credentials": known.credentials_problem or None,
-        "lastJob": None if outcome is None else outcome.as_document(),
+        "lastJob": msgspec.to_builtins(outcome),
         "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
         "policy": policy.describe() if (policy := read_policy(host)).exists else None,

@@ -4,8 +4,6 @@ them: the machine reads them from Azure only until it is a node.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import format_taint
@@ -14,7 +12,7 @@ from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.sources import from_document
 from aks_flex_node.agent.paths import POOL_FACTS
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -30,14 +28,11 @@ class PoolFacts:
 
 
 def read_facts(host: Host) -> PoolFacts | None:
-    try:
-        return PoolFacts(**json.loads(host.read(POOL_FACTS) or b""))
-    except (ValueError, TypeError):
-        return None
+    return records.read_record(host, POOL_FACTS, PoolFacts)
 
 
 def write_facts(host: Host, facts: PoolFacts) -> None:
-    host.apply(WriteFile(POOL_FACTS, (json.dumps(asdict(facts), indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, POOL_FACTS, facts)
 
 
 def config_source(facts: PoolFacts, applied: NodeConfig | None = None) -> SettingsSource:

@@ -9,9 +9,8 @@ the join waits for that at its end.
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool.machine_document import differs
@@ -19,7 +18,7 @@ from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -48,14 +47,11 @@ class MachineRecord:
 
 
 def read_record(host: Host) -> MachineRecord | None:
-    try:
-        return MachineRecord(**json.loads(host.read(MACHINE_RECORD) or b""))
-    except (ValueError, TypeError):
-        return None
+    return records.read_record(host, MACHINE_RECORD, MachineRecord)
 
 
 def write_record(host: Host, record: MachineRecord) -> None:
-    host.apply(WriteFile(MACHINE_RECORD, (json.dumps(asdict(record), indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, MACHINE_RECORD, record)
 
 
 def this_host(host: Host) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTER_ADMIN, find_role
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.host import records
+from aks_flex_node.host.actions import MakeDirectory, Remove
 from aks_flex_node.host.disk import temporary_path
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -141,13 +142,7 @@ class ArcRecordStore:
 
     def read(self) -> ArcRecord:
         """Returns the record. An unreadable record counts as empty, so that nothing is removed."""
-        try:
-            document: dict[str, Any] = json.loads(self._host.read(self.path) or b"{}")
-            known = {key: value for key, value in document.items() if key in ArcRecord.__dataclass_fields__}
-            lists = {key: tuple(known.get(key) or ()) for key in ("found", "assignments")}
-            return ArcRecord(**{**known, **lists})
-        except (ValueError, AttributeError, TypeError):
-            return ArcRecord()
+        return records.read_record(self._host, self.path, ArcRecord) or ArcRecord()
 
     @property
     def exists(self) -> bool:
@@ -160,7 +155,7 @@ class ArcRecordStore:
             folder = self.path.rpartition("/")[0]
             if self._host.stat(folder) is None:
                 self._host.apply(MakeDirectory(folder, 0o700))
-            self._host.apply(WriteFile(self.path, (json.dumps(asdict(after), indent=1) + "\n").encode(), 0o600))
+            records.write_record(self._host, self.path, after)
         return after
 
     def remove(self) -> None:

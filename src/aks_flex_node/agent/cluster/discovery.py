@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.base_model import replace
@@ -20,7 +18,7 @@ from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identi
 from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -188,14 +186,11 @@ def _endpoint(credential: dict[str, Any], path: str) -> tuple[str, str]:
 
 def store_facts(host: Host, found: ClusterFacts) -> None:
     """Stores the facts in the agent's state directory."""
-    host.apply(WriteFile(CLUSTER_FACTS, (json.dumps(asdict(found), indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, CLUSTER_FACTS, found)
 
 
 def stored_facts(host: Host) -> ClusterFacts | None:
-    try:
-        return ClusterFacts(**json.loads(host.read(CLUSTER_FACTS) or b""))
-    except (ValueError, TypeError):
-        return None
+    return records.read_record(host, CLUSTER_FACTS, ClusterFacts)
 
 
 def with_facts(config: NodeConfig, found: ClusterFacts | None) -> NodeConfig:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, field
+from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -66,24 +65,14 @@ class JobResult:
     def is_done(self) -> bool:
         return self.result is JobStatus.DONE
 
-    def as_document(self) -> dict[str, Any]:
-        return {**asdict(self), "kind": self.kind.value, "result": self.result.value}
-
     def __str__(self) -> str:
         return f"{self.kind} {self.result}: {self.message}".rstrip(": ")
 
 
 def read_result(host: Host, path: str) -> JobResult | None:
     """Reads the last result; None when it does not exist or is invalid."""
-    try:
-        document = json.loads(host.read(path) or b"")
-        known = {name: document[name] for name in JobResult.__dataclass_fields__ if name in document}
-        if not all(isinstance(value, bool if name == "retryable" else str) for name, value in known.items()):
-            return None
-        return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+    return records.read_record(host, path, JobResult)
 
 
 def write_result(host: Host, path: str, result: JobResult) -> None:
-    host.apply(WriteFile(path, (json.dumps(result.as_document(), indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, path, result)

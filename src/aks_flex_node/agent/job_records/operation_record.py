@@ -5,12 +5,11 @@ The status of an operation in the cluster does not prove that: every node may be
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.agent.paths import OPERATION_RECORD
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -68,12 +67,8 @@ class OperationRecord:
 
 
 def read_record(host: Host) -> OperationRecord:
-    try:
-        document = json.loads(host.read(OPERATION_RECORD) or b"")
-        return OperationRecord(**{**document, "executed": tuple(map(str, document.get("executed", ())))})
-    except (ValueError, TypeError, AttributeError):
-        return OperationRecord()
+    return records.read_record(host, OPERATION_RECORD, OperationRecord) or OperationRecord()
 
 
 def write_record(host: Host, record: OperationRecord) -> None:
-    host.apply(WriteFile(OPERATION_RECORD, json.dumps(asdict(record)).encode(), 0o600))
+    records.write_record(host, OPERATION_RECORD, record)

@@ -5,20 +5,18 @@ record of the last failed update.
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.errors import MachineError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aks_flex_node.errors import FlexError
     from aks_flex_node.host.host import Host
 
@@ -35,7 +33,7 @@ class NodeBaseline:
 
     kubelet: str = ""  # versions from the Node's status
     runtime: str = ""
-    pods: Mapping[str, str] = field(default_factory=dict)  # running and not drained: uid -> namespace/name
+    pods: dict[str, str] = field(default_factory=dict)  # running and not drained: uid -> namespace/name
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,7 @@ class FailedUpdate:
 
 def read_journal(host: Host) -> UpdateJournal | None:
     """Reads the journal; None when no update is in progress."""
-    try:
-        document = json.loads(host.read(UPDATE_JOURNAL) or b"")
-        cause = document.pop("cause")
-        return UpdateJournal(
-            **{
-                **document,
-                "stage": UpdateStage(document["stage"]),
-                "services": tuple(document["services"]),
-                "before": NodeBaseline(**document["before"]),
-                "cause": RollbackCause(**cause) if cause else None,
-            }
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+    return records.read_record(host, UPDATE_JOURNAL, UpdateJournal)
 
 
 def set_aside_damaged(host: Host) -> None:
@@ -100,8 +85,7 @@ def set_aside_damaged(host: Host) -> None:
 
 
 def write_journal(host: Host, journal: UpdateJournal) -> None:
-    document = {**asdict(journal), "stage": journal.stage.value}
-    host.apply(WriteFile(UPDATE_JOURNAL, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, UPDATE_JOURNAL, journal)
 
 
 def supersede_journal(host: Host) -> None:
@@ -134,15 +118,11 @@ def remove_release(host: Host) -> None:
 
 def read_failure(host: Host) -> FailedUpdate | None:
     """Reads the record of the last failed update, or None."""
-    try:
-        document = json.loads(host.read(FAILED_CONFIG) or b"")
-        return FailedUpdate(**{key: str(value) for key, value in document.items()})
-    except (ValueError, TypeError, AttributeError):
-        return None
+    return records.read_record(host, FAILED_CONFIG, FailedUpdate)
 
 
 def write_failure(host: Host, failed: FailedUpdate) -> None:
-    host.apply(WriteFile(FAILED_CONFIG, (json.dumps(asdict(failed), indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, FAILED_CONFIG, failed)
 
 
 def remove_failure(host: Host) -> None:

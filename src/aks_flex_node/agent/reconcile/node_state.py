@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host import records
+from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -54,18 +54,11 @@ class NodeState:
 
 def read(host: Host, path: str) -> NodeState:
     """Reads the stored state; a missing or damaged file counts as not started."""
-    try:
-        document = json.loads(host.read(path) or b"{}")
-        known = {key: str(value) for key, value in document.items() if key in NodeState.__dataclass_fields__}
-        phase = Phase(known.pop("phase", Phase.NOT_STARTED.value))
-        return NodeState(phase, **known)
-    except (ValueError, AttributeError):
-        return NodeState()
+    return records.read_record(host, path, NodeState) or NodeState()
 
 
 def write(host: Host, path: str, state: NodeState) -> None:
     folder = path.rpartition("/")[0]
     if host.stat(folder) is None:
         host.apply(MakeDirectory(folder))
-    document = {**asdict(state), "phase": state.phase.value}
-    host.apply(WriteFile(path, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    records.write_record(host, path, state)

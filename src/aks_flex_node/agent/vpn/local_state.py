@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,9 @@ from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
-from aks_flex_node.azure.operations import AzureOperation
-from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.azure.operations import AzureOperation  # noqa: TC001 - a type of a record
+from aks_flex_node.host import records
+from aks_flex_node.host.actions import MakeDirectory, Remove
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -50,21 +51,7 @@ class VpnRecord:
 
 def read_record(host: Host, config: NodeConfig) -> VpnRecord:
     """Reads the record. A missing or damaged record counts as empty: the resources are found again by name."""
-    try:
-        document = json.loads(host.read(record_file(config)) or b"{}")
-        known = {key: value for key, value in document.items() if key in VpnRecord.__dataclass_fields__}
-        for key in ("made", "roots", "name_servers"):
-            known[key] = tuple(str(each) for each in known.get(key, ()))
-        known["former"] = tuple((str(gateway), str(name)) for gateway, name in known.get("former", ()))
-        return VpnRecord(**{**known, "operation": _operation(known.get("operation"))})
-    except (ValueError, AttributeError, TypeError):
-        return VpnRecord()
-
-
-def _operation(document: dict[str, Any] | None) -> AzureOperation | None:
-    """Ignores fields of other releases."""
-    known = {key: value for key, value in (document or {}).items() if key in AzureOperation.__dataclass_fields__}
-    return AzureOperation(**known) if known else None
+    return records.read_record(host, record_file(config), VpnRecord) or VpnRecord()
 
 
 class VpnRecordStore:
@@ -83,7 +70,7 @@ class VpnRecordStore:
         path = record_file(self._config)
         if self._host.stat(path.rpartition("/")[0]) is None:
             self._host.apply(MakeDirectory(path.rpartition("/")[0], 0o700))
-        self._host.apply(WriteFile(path, (json.dumps(asdict(changed), indent=1) + "\n").encode(), 0o600))
+        records.write_record(self._host, path, changed)
 
     def remove(self) -> None:
         """Removes the record after everything in Azure was removed or reported."""

@@ -1,0 +1,33 @@
+"""Records of the agent: dataclasses that are stored as JSON files, readable by root only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+Record = TypeVar("Record")
+
+
+def parse_record(content: bytes | str | None, kind: type[Record]) -> Record | None:
+    """Returns the record in a JSON document; None if the document is damaged or has values of other types."""
+    try:
+        return msgspec.convert(json.loads(content or b""), kind)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_record(host: Host, path: str, kind: type[Record]) -> Record | None:
+    """Returns the record in a file; None if the file is missing or damaged."""
+    return parse_record(host.read(path), kind)
+
+
+def write_record(host: Host, path: str, record: object) -> None:
+    content = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
+    host.apply(WriteFile(path, content.encode(), 0o600))
