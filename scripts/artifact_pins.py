@@ -26,8 +26,8 @@ from aks_flex_rp.resource.versions import ALSO_TESTED, tested_components
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aks_flex_node.agent.artifacts import Artifact
     from aks_flex_node.agent.artifacts.digest import Digest
+    from aks_flex_node.agent.artifacts.model import Artifact
 
 FILE = Path(__file__).parents[1] / "src/aks_flex_node/agent/artifacts" / PINS
 HEAD = (

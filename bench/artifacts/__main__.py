@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.processes import run, spawn
-from aks_flex_node.agent.artifacts import Artifact, ArtifactFile, ArtifactStore, ArtifactTree, DownloadOptions
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
+from aks_flex_node.agent.artifacts.store import ArtifactStore
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from bench.figures import medians, print_result, print_round
 from bench.options import Option, parse
 from tests.service.ports import free_port

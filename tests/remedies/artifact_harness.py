@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificatePair
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
 

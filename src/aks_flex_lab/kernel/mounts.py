@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
 from aks_flex_lab.errors import LabError
 from aks_flex_lab.processes import run
+from aks_flex_node.host import mounts as host_mounts
 
 
-def parse_mounts(mountinfo: str) -> list[Path]:
-    """Returns the mount points in the order of their creation."""
-    return [
-        Path(re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), line.split()[4]))
-        for line in mountinfo.splitlines()
-    ]
-
-
-def mounts_below(directory: Path) -> list[Path]:
+def mounts_below(directory: Path) -> list[str]:
     """Returns the mount points at and below a directory, the innermost first."""
-    points = parse_mounts(Path("/proc/self/mountinfo").read_text())
-    return [point for point in reversed(points) if point.is_relative_to(directory)]
+    return host_mounts.mounts_below(host_mounts.current_mounts(), str(directory))
 
 
 def unmount_below(directory: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import clean_cache, find_digests, make_bundle
+from aks_flex_node.agent.artifacts.bundle_writer import find_digests, make_bundle
+from aks_flex_node.agent.artifacts.cache import clean_cache
 from aks_flex_node.agent.components.catalog import ALL, SEQUENCE
 from aks_flex_node.agent.reconcile import program_stager
 from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
@@ -16,7 +17,7 @@ from aks_flex_node.host.actions import RemoveTree
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts import Bundle
+    from aks_flex_node.agent.artifacts.bundle import BundleManifest
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
@@ -41,7 +42,7 @@ def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
     return found
 
 
-def bundle_programs(engine: Engine, target: Path, arch: str) -> Bundle:
+def bundle_programs(engine: Engine, target: Path, arch: str) -> BundleManifest:
     """Downloads all programs of the configuration for one architecture into a bundle."""
     machine = replace(engine.machine, arch=arch)
     specs = [component.desired(engine.config, machine) for component in SEQUENCE]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from aks_flex_node.agent.artifacts import Transfer
+    from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.errors import FlexError
 
 

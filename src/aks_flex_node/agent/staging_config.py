@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.provider.poll_result import NextConfig, parse_next_config
 from aks_flex_node.agent.reconcile.program_stager import staging_folder
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, WriteFile
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
-RECORD_NAME = "staged.json"
 LEFTOVERS = "leftovers"  # the identity of a job that only removes
 
 
@@ -32,6 +30,14 @@ class StagingConfig:
     pool_revision: int
     config: dict[str, Any] = field(repr=False)
     identity: str = ""  # the digest of its file
+
+
+@dataclass(frozen=True)
+class StagedPrograms:
+    """The record of what is staged: the identity of the configuration, and the names of its programs."""
+
+    identity: str
+    trees: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -82,26 +88,21 @@ def store_config(host: Host, following: NextConfig | None) -> None:
         host.apply(WriteFile(STAGING_CONFIG, content, 0o600, secret=True))
 
 
+def record_file(folder: str) -> str:
+    """Returns the file of `StagedPrograms` in the directory of the staged programs."""
+    return f"{folder}/staged.json"
+
+
 def read_status(host: Host, config: NodeConfig) -> StagingStatus:
     """Compares the next configuration with what is staged. `config` is the configuration in effect."""
     folder, following = staging_folder(config), read_config(host)
     if following is None:
         is_needed = host.stat(NEXT_CONFIG) is not None  # perhaps for the configuration that is to be applied now
         return StagingStatus(has_leftovers=host.stat(folder) is not None and not is_needed)
-    identity, trees = read_record(host, folder)
-    is_complete = identity == following.identity and all(host.stat(f"{folder}/{name}") for name in trees)
+    staged = records.read_record(host, record_file(folder), StagedPrograms)
+    is_complete = (
+        staged is not None
+        and staged.identity == following.identity
+        and all(host.stat(f"{folder}/{name}") for name in staged.trees)
+    )
     return StagingStatus(following.pool_revision, following.identity, is_complete)
-
-
-def read_record(host: Host, folder: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the identity of the configuration that is staged, and the names of its programs."""
-    try:
-        document = json.loads(host.read(f"{folder}/{RECORD_NAME}") or b"")
-        return str(document["identity"]), tuple(str(each) for each in document["trees"])
-    except (ValueError, KeyError, TypeError):
-        return "", ()
-
-
-def write_record(host: Host, folder: str, identity: str, trees: Sequence[str]) -> None:
-    document = {"identity": identity, "trees": list(trees)}
-    host.apply(WriteFile(f"{folder}/{RECORD_NAME}", (json.dumps(document) + "\n").encode(), 0o600))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
 from tests.node_key_client import HeldKey

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.mirror.control import MirrorClient
-from aks_flex_node.agent.artifacts import (
-    Artifact,
-    ArtifactFile,
-    ArtifactStore,
-    ArtifactTree,
-    DownloadOptions,
-    RetryBackoff,
-)
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
+from aks_flex_node.agent.artifacts.store import ArtifactStore
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import RetryBackoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

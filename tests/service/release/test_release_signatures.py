@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.processes import run
-from aks_flex_node.agent.artifacts import ArtifactStore, ArtifactTree, DownloadOptions
+from aks_flex_node.agent.artifacts.model import ArtifactTree
 from aks_flex_node.agent.artifacts.release_signature import dearmor, read_key, signed_digest, trusted_keys
+from aks_flex_node.agent.artifacts.store import ArtifactStore
 from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.agent.components.service.release import signed_artifact
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.errors import ArtifactError
 from release import build_steps
 from release.checkout import ReleaseError

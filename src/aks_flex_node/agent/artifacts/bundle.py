@@ -15,7 +15,9 @@ from abc import ABC, abstractmethod
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from aks_flex_node.agent.artifacts.archive import (
     GZIP_MAGIC,
@@ -33,8 +35,6 @@ from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aks_flex_node.agent.artifacts.digest import TrustedDigest
     from aks_flex_node.agent.artifacts.model import Artifact
 
@@ -50,7 +50,7 @@ class BundleEntry:
     url: str
     digest: str
     file: str  # path in the bundle
-    size: int
+    size: Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,10 @@ class BundleManifest:
     @classmethod
     def parse(cls, text: str | bytes) -> BundleManifest:
         """Parses a manifest. Raises ValueError, KeyError or TypeError if it is invalid."""
-        wire: Mapping[str, Any] = json.loads(text)
+        wire = json.loads(text)
         if wire["format"] != BUNDLE_FORMAT:
             raise ValueError(f"format {wire['format']!r} is not supported, only {BUNDLE_FORMAT}")
-        return cls(str(wire["arch"]), tuple(_entry(each) for each in wire["artifacts"]))
-
-
-def _entry(wire: Mapping[str, Any]) -> BundleEntry:
-    entry = BundleEntry(**wire)
-    texts = (entry.component, entry.version, entry.url, entry.digest, entry.file)
-    if not all(isinstance(each, str) for each in texts) or type(entry.size) is not int or entry.size < 0:
-        raise ValueError("an artifact entry is invalid")
-    return entry
+        return msgspec.convert(wire, cls)
 
 
 class OfflineBundle(ABC):

@@ -8,15 +8,16 @@ import json
 import os
 import stat
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+import msgspec
 
 from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, hash_file
 from aks_flex_node.agent.http.download_options import url_identity
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.digest import TrustedDigest
@@ -126,7 +127,7 @@ class TreeManifest:
     component: str
     version: str
     artifacts: tuple[ArtifactOrigin, ...]
-    files: Mapping[str, StagedFile]  # by path in the tree
+    files: dict[str, StagedFile]  # by path in the tree
 
     def matches(self, tree: ArtifactTree) -> bool:
         """Returns whether the manifest belongs to this tree and its artifacts."""
@@ -152,23 +153,9 @@ class TreeManifest:
         """Reads the manifest of a tree. Returns None if it is missing or invalid."""
         try:
             wire = json.loads((root / MANIFEST_NAME).read_text())
-            return cls.parse(wire) if wire["format"] == MANIFEST_FORMAT else None
+            return msgspec.convert(wire, cls) if wire["format"] == MANIFEST_FORMAT else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-    @classmethod
-    def parse(cls, wire: Mapping[str, Any]) -> TreeManifest:
-        origins = tuple(
-            ArtifactOrigin(
-                str(each["url"]),
-                str(each["digest"]),
-                tuple((a, b, c) for a, b, c in each["wanted"]),
-                str(each["digest_source"]),
-            )
-            for each in wire["artifacts"]
-        )
-        files = {str(path): StagedFile(**file) for path, file in wire["files"].items()}
-        return cls(str(wire["component"]), str(wire["version"]), origins, files)
 
 
 def file_entries(artifact: Artifact) -> tuple[tuple[str, str, int], ...]:

@@ -15,7 +15,7 @@ from aks_flex_node.agent.text import pluralize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.artifacts import Transfer
+    from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.errors import FlexError
 
 WIDTH = 42

@@ -16,7 +16,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import ArtifactFile
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.config.models import Cni
 from aks_flex_node.agent.reconcile import observer, planner

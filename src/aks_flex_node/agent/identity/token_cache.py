@@ -9,9 +9,10 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING
 
+from aks_flex_node.host.records import parse_record
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -82,19 +83,14 @@ def get_cached_token(
 def read_cache(file: Path) -> CachedToken | None:
     """Returns the cached token, or None if the file cannot be read."""
     try:
-        known = json.loads(file.read_text())
-        return CachedToken(
-            str(known["token"]), float(known["begun"]), float(known["ends"]), str(known.get("identity", ""))
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return parse_record(file.read_bytes(), CachedToken)
+    except OSError:
         return None
 
 
 def write_cache(file: Path, token: CachedToken) -> None:
     """Writes the cache, readable by root only. Write failures are ignored: the token itself is still usable."""
-    text = json.dumps(
-        {"token": token.value, "begun": token.issued_at, "ends": token.expires_at, "identity": token.identity_digest}
-    )
+    text = json.dumps(asdict(token))
     part = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(OSError):
         try:

@@ -30,6 +30,7 @@ from aks_flex_node.agent.reconcile.program_stager import (
 )
 from aks_flex_node.agent.stored_config import StoredConfig
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
@@ -107,7 +108,8 @@ class StageJob:
             self._download(engine, components, missing)
         folder = staging_folder(stored.config)
         self.operations.host.apply(MakeDirectory(folder))
-        staging_config.write_record(self.operations.host, folder, following.identity, names)
+        staged = staging_config.StagedPrograms(following.identity, tuple(names))
+        records.write_record(self.operations.host, staging_config.record_file(folder), staged)
         message = f"Pool revision {following.pool_revision} is staged: {_described(missing)}."
         return _result(JobStatus.DONE, message=message, version=following.identity)
 

@@ -27,7 +27,7 @@ from aks_flex_node.errors import ArtifactError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl
     from aks_flex_node.agent.preflight.check import PreflightContext
 

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError
@@ -41,6 +41,7 @@ from aks_flex_node.agent.preflight.interfaces import (
     ProbeRequest,
     ProbeResponse,
 )
+from aks_flex_node.api.arm_errors import parse_object
 from aks_flex_node.bounded_http.limits import RequestTimeout, time_limit
 
 if TYPE_CHECKING:
@@ -189,12 +190,4 @@ def _read_response(raw: BaseHTTPResponse, request: ProbeRequest) -> ProbeRespons
         body = raw.read(MAX_BODY_BYTES, decode_content=False) if is_read else b""
     except (HTTPError, OSError) as failed:
         raise explain_probe_failure(failed, request.url, None) from failed
-    return ProbeResponse(raw.status, parse_http_date(raw.headers.get("Date", "")), read_document(body))
-
-
-def read_document(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return ProbeResponse(raw.status, parse_http_date(raw.headers.get("Date", "")), parse_object(body))

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.agent.artifacts import ArtifactTree, DownloadOptions
+from aks_flex_node.agent.artifacts.model import ArtifactTree
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.artifacts import Artifact, Transfer
+    from aks_flex_node.agent.artifacts.download import Transfer
+    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.artifacts.trust import LocalDigests
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
@@ -57,7 +59,7 @@ class StoreProgramStager:
     def __init__(
         self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None, *, ahead: bool = False
     ) -> None:
-        from aks_flex_node.agent.artifacts import ArtifactStore  # imports modules that the daemon does not need
+        from aks_flex_node.agent.artifacts.store import ArtifactStore  # imports modules that the daemon does not need
 
         self._ahead, self._folder = ahead, staging_folder(config)
         self._sources = artifact_sources(config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
 
 
 @dataclass(frozen=True)

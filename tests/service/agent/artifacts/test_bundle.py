@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import ArtifactFile, clean_cache, list_cache, make_bundle
+from aks_flex_node.agent.artifacts.bundle_writer import make_bundle
+from aks_flex_node.agent.artifacts.cache import clean_cache, list_cache
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.errors import ArtifactError
 from tests.service.agent.http_fakes import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.agent.artifacts import ArtifactTree
+    from aks_flex_node.agent.artifacts.model import ArtifactTree
     from tests.service.agent.http_fakes import Publisher
 
 KINDS = ("bundle", "bundle.tar", "bundle.tar.gz")

@@ -22,7 +22,9 @@ from aks_flex_lab.mirror.fault_rules import (
     StatusFault,
 )
 from aks_flex_lab.processes import spawn
-from aks_flex_node.agent.artifacts import ArtifactFile, TransferState, clean_cache
+from aks_flex_node.agent.artifacts.cache import clean_cache
+from aks_flex_node.agent.artifacts.download import TransferState
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.errors import ArtifactError
 from tests.service.agent.http_fakes import KUBELET as CONTENT
 from tests.service.agent.http_fakes import refusal, until
@@ -30,7 +32,8 @@ from tests.service.agent.http_fakes import refusal, until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.artifacts import ArtifactTree, Transfer
+    from aks_flex_node.agent.artifacts.download import Transfer
+    from aks_flex_node.agent.artifacts.model import ArtifactTree
     from tests.service.agent.http_fakes import Publisher
 
 WHOLE = 1 << 20
@@ -329,7 +332,9 @@ def kill_download(publisher: Publisher, tree: ArtifactTree, moment: Callable[[],
     program = (
         f"import os; os.environ['SSL_CERT_FILE'] = '{publisher.authority}'\n"
         "from pathlib import Path, PosixPath\n"
-        "from aks_flex_node.agent.artifacts import *\n"
+        "from aks_flex_node.agent.artifacts.model import *\n"
+        "from aks_flex_node.agent.artifacts.store import ArtifactStore\n"
+        "from aks_flex_node.agent.http.download_options import DownloadOptions\n"
         f"ArtifactStore({publisher.room / 'cache'!r}, {publisher.sources!r}).wait({tree!r}, 60)\n"
     )
     process = spawn((sys.executable, "-c", program), log=publisher.room / "log")

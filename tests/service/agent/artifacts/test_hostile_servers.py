@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import ArtifactFile
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from tests.service.agent.http_fakes import KUBELET, refusal
 from tests.service.http_servers import Handler, listening
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
 
 EVIL = b"#!/bin/sh\nid\n"
 EVIL_HASH = hashlib.sha256(EVIL).hexdigest()

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.node_keys import url_audience
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.retry import RetryBackoff
 from aks_flex_rp.auth.node_assertions import verify_proof
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.unit.agent.builders import empty_host

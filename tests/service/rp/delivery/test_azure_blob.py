@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 
-from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import ArtifactFile
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components import containerd, runc
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
 from aks_flex_node.agent.components.kubelet import kubelet_settings

@@ -17,6 +17,7 @@ from aks_flex_node.agent.job_records.job_result import JOB_KILLED, STAGE_UNIT, J
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG, STAGING_RESULT
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove, StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.daemon.fakes import (
@@ -72,7 +73,7 @@ class StagingHost(FakeHost):
         if known := staging_config.read_config(self):
             stage(self, known.identity)
         else:
-            self.apply(Remove(f"{FOLDER}/{staging_config.RECORD_NAME}"))
+            self.apply(Remove(staging_config.record_file(FOLDER)))
             self.apply(Remove(FOLDER))
         return JobResult(JobKind.STAGE, JobStatus.DONE)
 
@@ -80,7 +81,7 @@ class StagingHost(FakeHost):
 def stage(host: FakeHost, identity: str) -> None:
     for folder in ("/var", "/var/lib", "/var/lib/aks-flex-node", "/var/lib/aks-flex-node/artifacts", FOLDER):
         host.apply(MakeDirectory(folder))
-    staging_config.write_record(host, FOLDER, identity, ())
+    records.write_record(host, staging_config.record_file(FOLDER), staging_config.StagedPrograms(identity, ()))
 
 
 @dataclass
@@ -269,7 +270,7 @@ def test_staging_refused_by_policy_is_retried_when_it_changes(life: StagingLife)
 def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
     orders(life)
     life.ends_work()
-    life.host.apply(Remove(f"{FOLDER}/{staging_config.RECORD_NAME}"))
+    life.host.apply(Remove(staging_config.record_file(FOLDER)))
     assert "stagedPoolRevision" not in report(life)
     life.waits(1)
     life.runs("stage", "stage")

@@ -14,6 +14,7 @@ from aks_flex_node.agent.paths import STAGING_CONFIG
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.reconcile.program_stager import tree_name
 from aks_flex_node.errors import ArtifactError, DiskFullError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.config.builders import CLUSTER_ID
@@ -119,8 +120,9 @@ def test_staging_is_repeatable_and_another_config_is_not_staged(scene: StagingSc
 
 def test_staged_tree_that_vanished_is_noticed(scene: StagingScene) -> None:
     scene.stage()
-    _, trees = staging_config.read_record(scene.host, FOLDER)
-    scene.host.apply(Remove(f"{FOLDER}/{trees[0]}"))
+    staged = records.read_record(scene.host, staging_config.record_file(FOLDER), staging_config.StagedPrograms)
+    assert staged
+    scene.host.apply(Remove(f"{FOLDER}/{staged.trees[0]}"))
     assert scene.status.staged_revision == 0
     assert scene.status.is_due
 

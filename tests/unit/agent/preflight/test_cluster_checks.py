@@ -15,7 +15,8 @@ from aks_flex_node.agent.preflight import artifact_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeRequest, ProbeResponse
-from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context, read_document
+from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context
+from aks_flex_node.api.arm_errors import parse_object
 from tests.client_certificates import client_pem
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.preflight.builders import (
@@ -350,8 +351,8 @@ def test_preflight_checks_bundle_contents_without_network() -> None:
 
 
 def test_documents_are_read_and_nonsense_is_nothing() -> None:
-    assert read_document(b'{"a": 1}') == {"a": 1}
-    assert read_document(b"<html>") == read_document(b"[1]") == read_document(b"[" * 100_000) == {}
+    assert parse_object(b'{"a": 1}') == {"a": 1}
+    assert parse_object(b"<html>") == parse_object(b"[1]") == parse_object(b"[" * 100_000) == {}
 
 
 def test_unreadable_ca_certificate_is_reported() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Artifact, ArtifactFile
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe, swaps
 from aks_flex_node.agent.reconcile.resources import ProgramTree, Service, Spec, Sysctl

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import ArtifactFile
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
@@ -26,7 +26,7 @@ from aks_flex_node.agent.reconcile.resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import ArtifactFile
+from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.config.models import Agent
@@ -20,7 +20,7 @@ from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
