@@ -12,7 +12,6 @@ from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
@@ -24,7 +23,7 @@ from aks_flex_node.host.actions import PlaceTree
 from tests.crash.action_trace import RULES
 from tests.crash.simulated_host import STATE
 from tests.unit.agent.builders import pending_actions
-from tests.unit.agent.config.builders import CA, TOKEN, settings
+from tests.unit.agent.config.builders import CA, TOKEN, load_plain, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +42,7 @@ SETTINGS: dict[str, object] = {
     "node.kubelet.caCertData": CA,
     "kubernetes.version": "1.34.2",
 }
-CONFIG = load_text(settings(SETTINGS), "test.json", {}, {}).config
+CONFIG = load_plain(settings(SETTINGS), "test.json").config
 MACHINE = Machine(hostname="edge-1")
 SYSCTLS = {
     "net/ipv4/ip_forward": "0",

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.bootstrap.join import initialize
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, UNIT, client_file
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.vpn.connection import VpnConnection
 from tests.crash import action_trace, harness
-from tests.unit.agent.config.builders import CLUSTER_ID, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain, settings
 from tests.unit.agent.vpn import fakes
 from tests.unit.agent.vpn.fakes import API_NAME, Clock, FakeAzure
 
@@ -28,7 +27,7 @@ VPN: dict[str, object] = {
     "azure.targetCluster.resourceId": CLUSTER_ID,
     "node.kubelet.serverURL": f"https://{API_NAME}:443",
 }
-CONFIG = load_text(settings({**harness.SETTINGS, **VPN}), "test.json", {}, {}).config
+CONFIG = load_plain(settings({**harness.SETTINGS, **VPN}), "test.json").config
 action_trace.INPUTS[NAME] = (UNIT, client_file(CONFIG))
 action_trace.LEFT_BY[NAME] = action_trace.Traces()
 

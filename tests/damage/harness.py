@@ -14,7 +14,6 @@ from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.daemon import daemon_state
@@ -43,7 +42,7 @@ from tests.crash.crash_points import SimulatedHost
 from tests.crash.simulated_host import SimulatedSystem
 from tests.crash.update_harness import SETTING, LastingCluster, bundle
 from tests.unit.agent.builders import pending_actions
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +96,7 @@ def seed(root: Path, hostname: str = "edge-1") -> Path:
 def make_node(root: Path, values: dict[str, object] | None = None) -> Path:
     """Joins a machine, installs the daemon, and writes all files that the agent ever writes."""
     host, text = DamagedHost(root), bundle(values or {}, "1")
-    config = load_text(text.decode(), "test", {}, {}).config
+    config = load_plain(text.decode()).config
     join(host, config)
     engine(host, config).apply(service.COMPONENT)
     config_store.commit_update(host, parse_bundle(text, "test"), config, b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
@@ -61,6 +62,13 @@ def engine_on(host: RecordedHost, config: NodeConfig | None = None, machine: Mac
     return Engine(host, config, machine, Ledger(host, ledger_paths(config)), EventLog(), sync=lambda: None)
 
 
+def ready_engine(host: RecordedHost, config: NodeConfig | None = None, machine: Machine = MACHINE) -> Engine:
+    """Returns an engine whose programs are ready immediately."""
+    engine = engine_on(host, config, machine)
+    engine.stager = Ready(host)
+    return engine
+
+
 def install(host: RecordedHost, program: ProgramTree, contents: dict[str, bytes] | None = None) -> None:
     """Writes a program's files to its staging path, as the program stager does."""
     wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
@@ -96,6 +104,12 @@ class Ready:
         install(self.host, program)
 
     def close(self) -> None: ...
+
+
+def desired(component: Any, values: dict[str, object] | None = None, **facts: Any) -> Spec:
+    """Returns what a component wants with these settings, on a machine with these facts."""
+    spec: Spec = component.desired(config_of(values), replace(MACHINE, **facts))
+    return spec
 
 
 def files_of(spec: Spec) -> dict[str, File]:

@@ -193,16 +193,6 @@ def test_key_of_a_node_survives_the_url_of_another_node() -> None:
     assert store.read() == own
 
 
-def test_answer_of_an_earlier_replica_keeps_the_known_audience() -> None:
-    store = NodeKeyStore(empty_host())
-    store.ensure()
-    store.bind("aks-flex-rp:x")
-    store.bind("")
-    key = store.read()
-    assert key is not None
-    assert key.audience == "aks-flex-rp:x"
-
-
 def test_directory_of_the_first_contact_belongs_to_the_agent() -> None:
     """The ledger records it, so that unbootstrap removes it. The machine is no node by that alone."""
     host = empty_host()

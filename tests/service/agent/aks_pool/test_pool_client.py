@@ -14,12 +14,12 @@ from aks_flex_node.agent.aks_pool.machine_document import MachineSettings
 from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient, open_pool
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId, parse_pool_id
 from aks_flex_node.agent.config.conversion import node_config
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.azure.arm import ArmReply, AzureCallError, refused_error
 from aks_flex_node.azure.operations import OperationReply, started_operation
 from aks_flex_node.errors import FlexError
 from tests.service.agent.identity.test_credentials import bundle
 from tests.service.lab.sdk_contract import problems
+from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +42,7 @@ def signed_in(aks: Aks, role: str, scope: str = "", **azure: Any) -> NodeConfig:
     if role:
         aks.cloud.assignments.put(scope or str(pool_of(aks)), role, principal.object_id)
     given = {"clientId": principal.client_id, "clientSecret": "right"}
-    return load_text(
-        bundle(aks.cloud, servicePrincipal=given, authorityHost=aks.cloud.url, **azure), "t", {}, {}
-    ).config
+    return load_plain(bundle(aks.cloud, servicePrincipal=given, authorityHost=aks.cloud.url, **azure)).config
 
 
 @contextmanager

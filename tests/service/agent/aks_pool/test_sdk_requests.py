@@ -22,13 +22,12 @@ from aks_flex_node.agent.aks_pool import pool_ids
 from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, parse_machine
 from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.pool_source import arm_client
 from aks_flex_node.azure.arm import ArmClient
 from tests.service.http_servers import Handler, listening
 from tests.service.lab.pool_harness import TokenOf
 from tests.service.lab.sdk_contract import sdk_api_version
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +87,7 @@ class RecordedArm:
         """Sends a request of the daemon."""
         ca = base64.b64encode(Path(self.ca).read_bytes()).decode()
         document = {"azure": {"resourceManager": self.url, "caCertData": ca, "managedIdentity": {}}}
-        config = load_text(json.dumps({"config": document}), "test", {}, {}).config
+        config = load_plain(json.dumps({"config": document})).config
         tokens: Any = type("Tokens", (), {"value": lambda *_: "token"})()
         client = arm_client(config, tokens)
         client.get(path)

@@ -322,12 +322,6 @@ def test_fetch_proves_the_key_and_learns_that_it_is_bound(server: BundleServer) 
     assert verify_proof(proof, url_audience(PATH.rpartition("/")[2])) == key.thumbprint
 
 
-def test_provider_of_an_earlier_release_binds_no_key(server: BundleServer) -> None:
-    """It ignores the header, and its configuration is used as before."""
-    assert fetched_by_key(server, HeldKey()).key_audience == ""
-    assert fetched(server.url(PATH)).key_audience == ""
-
-
 @pytest.mark.parametrize("code", ["ConfigUrlTaken", "NodeKeyRevoked"])
 def test_url_of_another_key_is_refused_with_the_message_of_the_provider(server: BundleServer, code: str) -> None:
     server.answers[PATH] = [refusal(code, 409)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
@@ -22,7 +21,7 @@ from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RootedHost
 from tests.node_key_client import HeldKey
-from tests.unit.agent.config.builders import CA, CLUSTER_ID
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +90,7 @@ def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agen
     host = RootedHost(room)
     (room / STATE_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
     host.apply(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
-    config = load_text(bundle, "test", {}, {}).config
+    config = load_plain(bundle).config
     text: Callable[[str], str] = lambda path: (host.read(path) or b"").decode()  # noqa: E731
     tokens = ProviderTokens(program, lambda: text(CURRENT_CONFIG), lambda: text(NEXT_CONFIG))
     client = ProviderClient(provider_endpoint(config, node), config, tokens, grace=2.0)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.controller import Controller
 from aks_flex_node.agent.daemon.session import StopRequest, open_session
@@ -22,6 +21,7 @@ from aks_flex_node.host.actions import Remove
 from tests.service.agent.daemon.conftest import OLD
 from tests.service.agent.daemon.harness import PROGRAM, eventually, joined
 from tests.unit.agent.builders import engine_on
+from tests.unit.agent.config.builders import load_plain
 from tests.unit.agent.daemon.fakes import FakeHost, Quiet, StillMonitor, StillNode, kept, put
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def node_of(host: FakeHost, name: str) -> StillNode:
     def text() -> str:
         return (host.read(CURRENT_CONFIG) or b"").decode()
 
-    config = load_text(text(), CURRENT_CONFIG, {}, {}).config
+    config = load_plain(text(), CURRENT_CONFIG).config
     provider = ProviderClient(provider_endpoint(config, name), config, ProviderTokens(PROGRAM, text))
     source = ProviderSource(provider, config, name)
     return StillNode(engine_on(host, config), cast("ApiClient", Quiet()), name, source)

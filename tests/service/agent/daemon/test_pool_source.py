@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from tests.service.agent.daemon.harness import script
 from tests.service.http_servers import Handler, listening
-from tests.unit.agent.config.builders import CA, CLUSTER_ID
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +111,7 @@ def source(
             "node": {"labels": {"old": "1"}, "kubelet": {"serverURL": "https://c.example:443", "caCertData": CA}},
             "kubernetes": {"version": "1.33.13"},
         }
-        config = load_text(json.dumps({"config": document}), "test", {}, {}).config
+        config = load_plain(json.dumps({"config": document})).config
         tokens = ProviderTokens(
             script(tmp_path, """echo '{"token": "canary-token", "seconds": 3600}'"""), lambda: "{}"
         )

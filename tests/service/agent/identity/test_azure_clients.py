@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node import __version__
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.azure.arm import AzureCallError
 from tests.service.agent.daemon.fake_providers import forwards, serving
@@ -16,6 +15,7 @@ from tests.service.agent.daemon.test_hostile_providers import PASSWORD, proxy_lo
 from tests.service.agent.identity.test_credentials import bundle
 from tests.service.lab.cloud_harness import CLUSTER
 from tests.service.ports import free_port
+from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -29,7 +29,7 @@ def config(cloud: Cloud, azure: dict[str, Any] | None = None, **more: Any) -> No
     given = {"clientId": principal.client_id, "clientSecret": "right"}
     where = {"authorityHost": cloud.url, **(azure or {})}
     document = json.loads(bundle(cloud, servicePrincipal=given, **where))
-    return load_text(json.dumps({**document, **more}), "test", {}, {}).config
+    return load_plain(json.dumps({**document, **more})).config
 
 
 def test_arm_requests_carry_user_agent_token_and_request_id(cloud: Cloud) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.entra.directory import TENANT_ID
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.cli_user import CliCredential, CliUser
@@ -24,6 +23,7 @@ from aks_flex_node.host.processes import ENVIRONMENT
 from tests.azure_cli import Az
 from tests.service.agent.identity.test_credentials import bundle, in_pem, made_certificate
 from tests.service.lab.cloud_harness import CLUSTER, READER, running_metadata
+from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,8 +106,8 @@ def test_missing_az_is_reported(room: Path, typed: Callable[..., dict[str, str]]
 def test_configured_service_principal_precedes_az_login(cloud: Cloud, typed: Callable[..., dict[str, str]]) -> None:
     principal = cloud.directory.service_principal("operator", "right")
     given = {"clientId": principal.client_id, "clientSecret": "right"}
-    with_one = load_text(bundle(cloud, servicePrincipal=given, arc={"enabled": True}), "test", {}, {}).config
-    without = load_text(bundle(cloud, arc={"enabled": True}), "test", {}, {}).config
+    with_one = load_plain(bundle(cloud, servicePrincipal=given, arc={"enabled": True})).config
+    without = load_plain(bundle(cloud, arc={"enabled": True})).config
     with azure_sign_in.ca_bundle(with_one) as file:
         token = azure_sign_in.operator_credential(with_one, file, typed()).get_token("https://x/.default").token
         by_az = azure_sign_in.operator_credential(without, file, typed()).get_token("https://x/.default").token
@@ -143,7 +143,7 @@ def test_az_signs_in_with_certificate(cloud: Cloud, az: Az, room: Path, key: rsa
 def test_az_login_provides_operator_credential(cloud: Cloud, az: Az, room: Path) -> None:
     principal = cloud.directory.service_principal("operator", "right")
     cloud.assignments.put(CLUSTER, READER, principal.object_id)
-    config = load_text(bundle(cloud), "test", {}, {}).config
+    config = load_plain(bundle(cloud)).config
     environment = {"PATH": f"{az.program.parent}:/usr/bin:/bin", "AZURE_CONFIG_DIR": str(room / "azure")}
     with azure_sign_in.ca_bundle(config) as file:
         credential = azure_sign_in.operator_credential(config, file, environment)

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from aks_flex_lab.entra.directory import TENANT_ID, FederatedCredential
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 from aks_flex_node.agent.preflight.identity_checks import check_identity
@@ -29,7 +28,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host import processes
 from tests.service.agent.daemon.harness import PROGRAM
 from tests.service.ports import free_port
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 from tests.unit.agent.preflight.builders import fit
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def bundle(cloud: Cloud, **azure: Any) -> str:
 
 
 def config(cloud: Cloud, **azure: Any) -> NodeConfig:
-    return load_text(bundle(cloud, **azure), "test", {}, {}).config
+    return load_plain(bundle(cloud, **azure)).config
 
 
 def claims(token: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.agent.cli import device_prompt
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 from aks_flex_node.errors import FlexError
 from tests.service.agent.identity.test_credentials import bundle, claims
 from tests.service.lab.test_entra import ask
+from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def ann(cloud: Cloud) -> EntraPrincipal:
 def config(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeConfig]:
     """A configuration without a service principal, on a machine without az."""
     monkeypatch.setitem(os.environ, "PATH", str(tmp_path))
-    yield load_text(bundle(cloud), "test", {}, {}).config
+    yield load_plain(bundle(cloud)).config
     azure_sign_in.enable_device_sign_in(None)
 
 

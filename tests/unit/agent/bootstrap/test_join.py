@@ -33,11 +33,11 @@ from tests.unit.agent.builders import (
     DATA,
     MACHINE,
     SYSTEM_FOLDERS,
-    Ready,
     config_of,
     empty_host,
     engine_on,
     pending_actions,
+    ready_engine,
 )
 from tests.unit.agent.components.test_every_component import CUSTOM
 
@@ -126,8 +126,7 @@ class RecordingProgress(ProgressReporter):
 
 def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
     known = node_state.read(host, STATE)  # as the command does
-    engine = engine_on(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
-    engine.stager = Ready(host)
+    engine = ready_engine(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
     NodeJoin(engine, Proven(host, engine.config)).run()
     return engine
 
@@ -232,8 +231,7 @@ def test_unbootstrap_removes_what_it_can_when_its_state_is_read_only() -> None:
     frozen = FrozenStateHost.__new__(FrozenStateHost)
     frozen.__dict__.update(host.__dict__)
     config = config_of()
-    engine = engine_on(frozen, config)
-    engine.stager = Ready(frozen)
+    engine = ready_engine(frozen, config)
     NodeJoin(engine, Proven(frozen, config)).run()
     frozen.frozen = True
     left = Unbootstrap(engine_on(frozen, config), None, ProgressReporter()).run()
@@ -248,8 +246,7 @@ def test_failed_command_that_changed_nothing_does_not_fail_the_node() -> None:
 
     def joined(announce: Callable[[], None] | None = None) -> None:
         known = node_state.read(host, STATE).pod_cidr
-        engine = engine_on(host, config, replace(MACHINE, pod_cidr=known))
-        engine.stager = Ready(host)
+        engine = ready_engine(host, config, replace(MACHINE, pod_cidr=known))
         NodeJoin(engine, Proven(host, config), announce=announce).run()
 
     def refused() -> None:
@@ -308,8 +305,7 @@ def test_disabling_npd_removes_its_unit() -> None:
 def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
     host, watcher = empty_host(), RecordingProgress()
     before = snapshot(host)
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     with pytest.raises(ClusterError):
         NodeJoin(engine, Refusing(host, engine.config), watcher).run()
     assert watcher.lines == [
@@ -326,8 +322,7 @@ def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
 def test_join_goes_on_with_a_new_token_when_an_attempt_used_the_first() -> None:
     """A power cut can lose the certificate for which the bootstrap token was used."""
     host = empty_host()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     renewed: list[str] = []
 
     def renew() -> bool:
@@ -342,16 +337,14 @@ def test_join_goes_on_with_a_new_token_when_an_attempt_used_the_first() -> None:
 @pytest.mark.parametrize("renew", [None, lambda: False])
 def test_join_fails_when_there_is_no_new_token(renew: Callable[[], bool] | None) -> None:
     host = empty_host()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     with pytest.raises(ClusterError, match="not accepted"):
         NodeJoin(engine, RefusingOnce(host, engine.config), renew_token=renew).run()
 
 
 def test_join_without_readiness_check_returns_no_node() -> None:
     host = empty_host()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     assert NodeJoin(engine, None).run() is None
 
 
@@ -369,8 +362,7 @@ def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], i
     host = empty_host()
     if is_node:
         join(host)
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     before = node_state.read(host, STATE).phase
 
     node = NodeJoin(engine, Proven(host, engine.config)).run(select_components(only))
@@ -466,8 +458,7 @@ def stage(ran: list[str], error: FlexError | None = None) -> PrerequisiteStage:
 
 def test_prerequisite_stages_run_before_components_and_refresh_the_machine() -> None:
     host, ran = empty_host(), list[str]()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     there = replace(MACHINE, address="192.168.100.2")
     introduced = lambda: ran.append(node_state.read(host, STATE).phase.value)  # noqa: E731
     NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran)], lambda: there, introduced).run()
@@ -478,8 +469,7 @@ def test_prerequisite_stages_run_before_components_and_refresh_the_machine() -> 
 
 def test_failed_prerequisite_stage_is_recorded_and_nothing_is_installed() -> None:
     host, ran = empty_host(), list[str]()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     error = FlexError("vpn-away", "The gateway does not answer.")
     with pytest.raises(FlexError, match="does not answer"):
         NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran, error)]).run()

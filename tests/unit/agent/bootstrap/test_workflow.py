@@ -31,7 +31,7 @@ from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.client_certificates import client_pem
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
@@ -85,7 +85,7 @@ def test_unjoined_machine_accepts_a_bundle_for_another_node(tmp_path: Path) -> N
 
 
 def test_vpn_enabled_only_by_flag_is_refused() -> None:
-    said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
+    said = load_plain('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example")
     refuse_temporary_vpn(said)
     with pytest.raises(ConfigError, match="is enabled only by flag"):
         refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))
@@ -116,7 +116,7 @@ def test_agent_stores_the_config_that_the_standalone_daemon_keeps(mode: DaemonMo
 
 
 def test_bootstrap_updates_the_config_of_a_standalone_daemon() -> None:
-    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
     engine_on(host, loaded.config).apply(service.COMPONENT)  # an earlier `agent`
     assert stored_after(None, loaded, host)
 
@@ -124,7 +124,7 @@ def test_bootstrap_updates_the_config_of_a_standalone_daemon() -> None:
 def test_standalone_config_keeps_the_version_that_came_by_url() -> None:
     host = empty_host()
     config_store.save_standalone(host, json.dumps(LOCAL), "7")
-    loaded = load_text((host.read(CURRENT_CONFIG) or b"").decode(), "https://rp.example", {}, {})
+    loaded = load_plain((host.read(CURRENT_CONFIG) or b"").decode(), "https://rp.example")
     assert (stored_after(DaemonMode.SERVICE, loaded, host) or {})["configVersion"] == "7"
 
 
@@ -133,14 +133,14 @@ def test_config_from_a_file_forgets_the_version_and_url_of_an_earlier_one() -> N
     host.apply(MakeDirectory(DATA))
     for path in (CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, NEXT_CONFIG):
         host.apply(WriteFile(path, b"7\n"))
-    loaded = replace(load_text(json.dumps(LOCAL), "file", {}, {}), file=Path("/etc/aks-flex-node/config.json"))
+    loaded = replace(load_plain(json.dumps(LOCAL), "file"), file=Path("/etc/aks-flex-node/config.json"))
     assert "configVersion" not in (stored_after(DaemonMode.SERVICE, loaded, host) or {})
     assert [path for path in (CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, NEXT_CONFIG) if host.stat(path)] == []
 
 
 @pytest.mark.parametrize(("mode", "stays"), [(DaemonMode.NONE, False), (None, True)])
 def test_bootstrap_only_removes_the_service_of_a_standalone_node(mode: DaemonMode | None, stays: bool) -> None:
-    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
     engine = engine_on(host, loaded.config)
     engine.apply(service.COMPONENT)
     workflow.set_up_daemon(engine, loaded, mode, ProgressReporter(), managed=False)
@@ -149,7 +149,7 @@ def test_bootstrap_only_removes_the_service_of_a_standalone_node(mode: DaemonMod
 
 
 def test_agent_adds_the_service_to_a_node_joined_by_an_earlier_version() -> None:
-    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
     engine = engine_on(host, loaded.config)
     workflow.set_up_daemon(engine, loaded, DaemonMode.SERVICE, ProgressReporter(), managed=False)
     assert host.unit(service.UNIT_NAME).active == "active"
@@ -174,7 +174,7 @@ def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str)
 
 @pytest.mark.parametrize("file", [None, Path(CURRENT_CONFIG), Path("/etc/aks-flex-node/config.json")])
 def test_only_a_fetched_config_has_a_version_of_the_provider(file: Path | None) -> None:
-    loaded = replace(load_text(json.dumps(LOCAL), "https://rp.example", {}, {}), file=file)
+    loaded = replace(load_plain(json.dumps(LOCAL), "https://rp.example"), file=file)
     assert workflow.comes_from_provider(loaded) is (file != Path("/etc/aks-flex-node/config.json"))
 
 
@@ -195,7 +195,7 @@ def test_failed_preflight_keeps_the_fetched_config_for_the_next_run() -> None:
     assert told.hint == (
         "Nothing was installed. Fix the problems. The configuration is stored: run the command again without the URL."
     )
-    assert load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config.node.max_pods == 7
+    assert load_plain((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG).config.node.max_pods == 7
     assert config_store.is_fetched_from(host, URL)
     assert Ledger(host, ledger_paths(config_of())).exists  # unbootstrap removes the directory
 

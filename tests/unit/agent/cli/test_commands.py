@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -26,7 +26,7 @@ from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 COMMANDS = "agent bootstrap plan verify unbootstrap preflight status health support-bundle completion config".split()
 
@@ -56,13 +56,6 @@ def test_help_lists_every_command() -> None:
     code, text = ran("--help")
     assert code == 0
     assert all(name in text for name in COMMANDS)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_help_page(name: str) -> None:
-    code, text = ran(name, "--help")
-    assert code == 0
-    assert "Usage:" in text
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
@@ -112,6 +105,20 @@ def test_config_validate_accepts_a_valid_config(file: Path) -> None:
     assert (code, json.loads(text)["valid"]) == (0, True)
 
 
+@pytest.fixture
+def validated(tmp_path: Path) -> Callable[..., tuple[int, Any]]:
+    """Returns a function that validates a configuration; it returns the exit code and the JSON output."""
+
+    def validate(values: dict[str, object], *words: str) -> tuple[int, Any]:
+        path = tmp_path / "config.json"
+        path.touch(mode=0o600)
+        path.write_text(settings(values))
+        code, text = ran("config", "validate", "--config", str(path), "--json", *words)
+        return code, json.loads(text)
+
+    return validate
+
+
 @pytest.mark.parametrize(
     ("words", "paths"),
     [
@@ -119,20 +126,19 @@ def test_config_validate_accepts_a_valid_config(file: Path) -> None:
         (["--set", "kubernetes.version=1.34"], {"kubernetes.version"}),
     ],
 )
-def test_config_validate_reports_all_problems_as_json(file: Path, words: list[str], paths: set[str]) -> None:
-    code, text = ran("config", "validate", "--config", str(file), "--json", *words)
-    found = json.loads(text)
+def test_config_validate_reports_all_problems_as_json(
+    validated: Callable[..., tuple[int, Any]], words: list[str], paths: set[str]
+) -> None:
+    code, found = validated(JOIN, *words)
     assert (code, found["valid"]) == (3, False)
     assert {problem["path"] for problem in found["problems"]} == paths
     assert all(problem["reason"] for problem in found["problems"])
 
 
-def test_config_validate_reports_settings_required_for_a_join(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("{}")
-    code, text = ran("config", "validate", "--config", str(path), "--set", "node.maxPods=5", "--json")
+def test_config_validate_reports_settings_required_for_a_join(validated: Callable[..., tuple[int, Any]]) -> None:
+    code, found = validated({}, "--set", "node.maxPods=5")
     assert code == 3
-    assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in json.loads(text)["problems"]}
+    assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in found["problems"]}
 
 
 ARC_SETTINGS = {"azure.subscriptionId": "s", "azure.tenantId": "t", "azure.resourceGroup": "g"}
@@ -152,52 +158,49 @@ ARC_SETTINGS = {"azure.subscriptionId": "s", "azure.tenantId": "t", "azure.resou
     ],
 )
 def test_config_validate_refuses_what_a_join_cannot_use(
-    tmp_path: Path, values: dict[str, object], path: str, said: str
+    validated: Callable[..., tuple[int, Any]], values: dict[str, object], path: str, said: str
 ) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(settings({**JOIN, **values}))
-    code, text = ran("config", "validate", "--config", str(file), "--json")
-    (problem,) = json.loads(text)["problems"]
+    code, found = validated({**JOIN, **values})
+    (problem,) = found["problems"]
     assert (code, problem["path"]) == (3, path)
     assert said in problem["reason"]
 
 
 @pytest.mark.parametrize("missing", ["node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version"])
-def test_config_validate_lists_what_a_join_reads_from_azure(tmp_path: Path, missing: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(settings({**JOIN, missing: "", "azure.targetCluster.resourceId": CLUSTER_ID}))
-    code, text = ran("config", "validate", "--config", str(file), "--json")
-    found = {row["path"]: row["request"] for row in json.loads(text)["readFromAzure"]}
+def test_config_validate_lists_what_a_join_reads_from_azure(
+    validated: Callable[..., tuple[int, Any]], missing: str
+) -> None:
+    code, found = validated({**JOIN, missing: "", "azure.targetCluster.resourceId": CLUSTER_ID})
+    requests = {row["path"]: row["request"] for row in found["readFromAzure"]}
     assert code == 0
-    assert set(found) == {missing, "node.kubelet.dnsServiceIP"}
-    assert all(CLUSTER_ID in request for request in found.values())
-    assert CLUSTER_ID in ran("config", "validate", "--config", str(file))[1]
+    assert set(requests) == {missing, "node.kubelet.dnsServiceIP"}
+    assert all(CLUSTER_ID in request for request in requests.values())
 
 
-def test_config_validate_accepts_a_managed_node_without_a_token(tmp_path: Path) -> None:
-    values = {key: value for key, value in JOIN.items() if "bootstrapToken" not in key}
-    principal = {"tenantId": "t", "clientId": "c", "clientSecret": "s"}
-    managed = {
-        "continuousMonitoring": True,
-        "azure.targetCluster.resourceId": CLUSTER_ID,
-        "provider.url": "https://a",
-    }
-    file = tmp_path / "config.json"
-    file.touch(mode=0o600)
-    file.write_text(settings({**values, **managed, "azure.servicePrincipal": principal}))
-    assert ran("config", "validate", "--config", str(file))[0] == 0
+MANAGED_BY_PRINCIPAL: dict[str, object] = {
+    "azure.bootstrapToken.token": None,
+    "continuousMonitoring": True,
+    "azure.targetCluster.resourceId": CLUSTER_ID,
+    "provider.url": "https://a",
+    "azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "s"},
+}
 
 
-def test_config_validate_warns_about_a_missing_dns_address(file: Path) -> None:
-    said = json.loads(ran("config", "validate", "--config", str(file), "--json")[1])
-    assert said["readFromAzure"] == []
-    assert ["dnsServiceIP" in each for each in said["warnings"]] == [True]
+@pytest.mark.parametrize(
+    "values",
+    [MANAGED_BY_PRINCIPAL, {"azure.cloud": "Ours", "azure.resourceManager": "https://arm.example"}],
+    ids=["managed node without a token", "private cloud"],
+)
+def test_config_validate_accepts_what_a_join_can_use(
+    validated: Callable[..., tuple[int, Any]], values: dict[str, object]
+) -> None:
+    assert validated({**JOIN, **values})[0] == 0
 
 
-def test_private_cloud_with_its_endpoint_is_accepted(tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(settings({**JOIN, "azure.cloud": "Ours", "azure.resourceManager": "https://arm.example"}))
-    assert ran("config", "validate", "--config", str(file))[0] == 0
+def test_config_validate_warns_about_a_missing_dns_address(validated: Callable[..., tuple[int, Any]]) -> None:
+    _, found = validated(JOIN)
+    assert found["readFromAzure"] == []
+    assert ["dnsServiceIP" in each for each in found["warnings"]] == [True]
 
 
 def test_config_show_prints_settings_without_secrets(file: Path) -> None:

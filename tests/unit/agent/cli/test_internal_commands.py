@@ -20,7 +20,7 @@ from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.errors import ConfigError
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_settings, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_plain, load_settings, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def test_stored_config_loads_without_the_secret_files_it_came_from(way: str, tmp
     kept = loaded.text()
     for name in ("token", "secret"):
         (tmp_path / name).unlink()
-    again = load_text(kept, "kept", {}, {}).config
+    again = load_plain(kept).config
     assert secrets(again) == (TOKEN, CANARY)
     assert plain(again) == plain(loaded.config)
     assert CANARY not in repr(loaded)
@@ -131,7 +131,7 @@ def test_stored_config_contains_the_cluster_ca_content(tmp_path: Path) -> None:
     del given["node.kubelet.caCertData"]
     kept = load_settings(given).text()
     (tmp_path / "ca.crt").unlink()
-    found = load_text(kept, "kept", {}, {}).config.node.kubelet.ca_cert_data
+    found = load_plain(kept).config.node.kubelet.ca_cert_data
     assert base64.b64decode(found or "").decode().strip() == PEM.strip()
 
 
@@ -144,7 +144,7 @@ def test_stored_config_keeps_maps_lists_and_proxy_password() -> None:
         "proxy.noProxy": ["10.0.0.0/8"],
     }
     loaded = load_settings(given, {"node.labels.shelf": "2"})
-    again = load_text(loaded.text(), "kept", {}, {}).config
+    again = load_plain(loaded.text()).config
     assert again == loaded.config
     assert again.proxy.https == given["proxy.https"]
 

@@ -11,10 +11,10 @@ from pathlib import Path  # noqa: TC003 - pytest looks at it
 import pytest
 
 from aks_flex_node.agent.components import credentials, kubelet
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.resources import File, FileLine
 from tests.unit.agent.builders import MACHINE, config_of, files_of, text_of
+from tests.unit.agent.config.builders import load_plain
 
 TOKEN = ("azure.bootstrapToken.token",)
 PRINCIPAL: dict[str, object] = {
@@ -89,7 +89,7 @@ def test_stored_identity_loads_as_the_same_identity() -> None:
     }
     config = config_of(values, without=TOKEN)
     text = text_of(credentials.desired(config, MACHINE), f"{FOLDER}/identity.json")
-    again = load_text(text, "identity", {}, {}).config
+    again = load_plain(text).config
     assert again.azure.service_principal == config.azure.service_principal
     assert (again.azure.tenant_id, again.azure.cloud, again.proxy) == (
         config.azure.tenant_id,
@@ -115,7 +115,7 @@ def test_identity_file_refers_to_the_secret_file_without_its_content(tmp_path: P
     config = config_of({**values, "azure.servicePrincipal.clientSecretFile": str(file)}, without=TOKEN)
     text = text_of(credentials.desired(config, MACHINE), f"{FOLDER}/identity.json")
     assert "canary" not in text
-    assert load_text(text, "identity", {}, {}).config.azure.service_principal == config.azure.service_principal
+    assert load_plain(text).config.azure.service_principal == config.azure.service_principal
 
 
 def test_node_with_bootstrap_token_has_no_identity_files() -> None:

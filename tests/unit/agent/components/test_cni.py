@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from aks_flex_node.agent.components import cni
@@ -11,9 +9,9 @@ from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.host.actions import Remove, Run
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.builders import MACHINE, config_of
+from tests.unit.agent.builders import desired
 
-SPEC = cni.desired(config_of(), replace(MACHINE, pod_cidr="198.19.1.0/24"))
+SPEC = desired(cni, pod_cidr="198.19.1.0/24")
 ALLOCATIONS = "/var/lib/cni/networks/aks-flex-node"
 CONTAINER = "0123abcd" * 8
 POD = {

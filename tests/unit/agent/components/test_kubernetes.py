@@ -18,7 +18,7 @@ from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configur
 from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS, reserved_kubelet_option
-from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+from tests.unit.agent.builders import MACHINE, config_of, desired, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def test_kubelet_config_meets_the_cis_benchmark() -> None:
 
 
 def test_kubelet_files_are_mode_0600_and_cluster_ca_is_world_readable() -> None:
-    modes = {path: file.mode for path, file in files_of(kubelet.desired(config_of(), MACHINE)).items()}
+    modes = {path: file.mode for path, file in files_of(desired(kubelet)).items()}
     assert set(modes.values()) == {0o600}
     assert {CONFIG, UNIT, DEFAULTS} <= set(modes)
-    assert files_of(credentials.desired(config_of(), MACHINE))["/etc/kubernetes/certs/ca.crt"].mode == 0o644
+    assert files_of(desired(credentials))["/etc/kubernetes/certs/ca.crt"].mode == 0o644
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_kubelet_labels_are_sorted_and_mark_the_node_as_unmanaged_by_aks() -> No
     values: dict[str, object] = {
         "node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}
     }
-    labels = environment(text_of(kubelet.desired(config_of(values), MACHINE), REGISTRATION))["KUBELET_NODE_LABELS"]
+    labels = environment(text_of(desired(kubelet, values), REGISTRATION))["KUBELET_NODE_LABELS"]
     assert labels == "a.example/b=x_y.z,kubernetes.azure.com/managed=false,z=1"
     assert shlex.split(labels) == [labels], "it means the same to systemd without quotes"
 
@@ -176,7 +176,7 @@ def test_node_of_an_aks_pool_has_the_labels_that_aks_expects() -> None:
 
 
 def test_kubelet_unit_passes_labels_as_one_argument_and_flags_split() -> None:
-    unit = text_of(kubelet.desired(config_of(), MACHINE), UNIT)
+    unit = text_of(desired(kubelet), UNIT)
     assert (
         "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_NODE_TAINTS"
         " $KUBELET_TLS_BOOTSTRAP_FLAGS $KUBELET_FLAGS\n" in unit
@@ -192,14 +192,14 @@ def test_kubelet_unit_passes_labels_as_one_argument_and_flags_split() -> None:
     ],
 )
 def test_kubelet_taints_flag_is_empty_without_taints(taints: list[str], flag: str) -> None:
-    spec = kubelet.desired(config_of({"node.taints": taints}), MACHINE)
+    spec = desired(kubelet, {"node.taints": taints})
     assert environment(text_of(spec, REGISTRATION))["KUBELET_NODE_TAINTS"] == flag
 
 
 def test_label_and_taint_changes_do_not_restart_the_kubelet() -> None:
-    plain = service_of(kubelet.desired(config_of(), MACHINE))
+    plain = service_of(desired(kubelet))
     values: dict[str, object] = {"node.labels": {"site": "b"}, "node.taints": ["edge=true:NoSchedule"]}
-    assert service_of(kubelet.desired(config_of(values), MACHINE)) == plain
+    assert service_of(desired(kubelet, values)) == plain
     assert REGISTRATION not in plain.inputs
 
 
@@ -209,7 +209,7 @@ def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> No
         "azure.managedIdentity": {},
         "azure.targetCluster.resourceId": CLUSTER_ID,
     }
-    with_token = kubelet.desired(config_of(monitored), MACHINE)
+    with_token = desired(kubelet, monitored)
     without = kubelet.desired(config_of(monitored, without=["azure.bootstrapToken.token"]), MACHINE)
     assert service_of(with_token) == service_of(without)
 
@@ -236,7 +236,7 @@ def test_bootstrap_kubeconfig_exists_only_with_a_bootstrap_token(with_token: boo
 
 
 def test_bootstrap_kubeconfig_names_the_cluster_and_is_secret() -> None:
-    spec = credentials.desired(config_of(), MACHINE)
+    spec = desired(credentials)
     file = files_of(spec)[BOOTSTRAP]
     made = json.loads(file.content)
     assert (file.mode, file.secret) == (0o600, True)
@@ -252,7 +252,7 @@ def test_bootstrap_kubeconfig_names_the_cluster_and_is_secret() -> None:
 
 def test_kubelet_proxy_settings_are_in_its_secret_environment_file() -> None:
     values: dict[str, object] = {"proxy.https": "http://me:p%40ss@proxy:3128"}
-    file = files_of(kubelet.desired(config_of(values), MACHINE))[DEFAULTS]
+    file = files_of(desired(kubelet, values))[DEFAULTS]
     assert 'HTTPS_PROXY="http://me:p%40ss@proxy:3128"\n' in file.content.decode()
     assert file.secret
 
@@ -291,7 +291,7 @@ def test_kubernetes_programs_come_as_single_files_or_in_a_tarball(template: str,
 
 @pytest.mark.parametrize("template", [RELEASES[0][0], RELEASES[-1][0]])
 def test_kubelet_component_downloads_only_the_kubelet(template: str) -> None:
-    (program,) = kubernetes.desired(config_of({"kubernetes.urlTemplate": template}), MACHINE).programs
+    (program,) = desired(kubernetes, {"kubernetes.urlTemplate": template}).programs
     assert [file.path for one in program.artifacts for file in one.files] == ["bin/kubelet"]
     names = [component.name for component in SEQUENCE]
     assert names[names.index("kubelet") :] == ["kubelet", "npd", "tools"]
@@ -310,7 +310,7 @@ def test_single_files_and_tarball_install_to_the_same_paths(
 
 
 def test_kubelet_link_points_to_the_configured_version() -> None:
-    links = links_of(kubernetes.desired(config_of({"kubernetes.version": "v1.33.2"}), MACHINE))
+    links = links_of(desired(kubernetes, {"kubernetes.version": "v1.33.2"}))
     assert links["/usr/local/bin/kubelet"] == "/opt/aks-flex-node/kubernetes/1.33.2/bin/kubelet"
 
 
@@ -326,7 +326,7 @@ def test_kubelet_link_points_to_the_configured_version() -> None:
 def test_cni_config_is_built_from_the_assigned_pod_cidr(
     values: dict[str, object], cidr: str, route: str | None
 ) -> None:
-    spec = cni.desired(config_of(values), replace(MACHINE, pod_cidr=cidr))
+    spec = desired(cni, values, pod_cidr=cidr)
     assert (NETWORK in files_of(spec)) is (route is not None)
     if route:
         bridge, *others = json.loads(text_of(spec, NETWORK))["plugins"]
@@ -336,17 +336,17 @@ def test_cni_config_is_built_from_the_assigned_pod_cidr(
 
 
 def test_cni_plugins_are_linked_individually() -> None:
-    links = links_of(cni.desired(config_of(), MACHINE))
+    links = links_of(desired(cni))
     assert links["/opt/cni/bin/bridge"] == "/opt/aks-flex-node/cni/1.9.1/bin/bridge"
     assert len(links) == len(cni.PLUGINS)
 
 
 def test_disabled_npd_has_an_empty_spec() -> None:
-    assert npd.desired(config_of({"npd.enabled": False}), MACHINE) == Spec()
+    assert desired(npd, {"npd.enabled": False}) == Spec()
 
 
 def test_npd_service_requires_the_kubelet_kubeconfig() -> None:
-    spec = npd.desired(config_of({"node.name": "other"}), MACHINE)
+    spec = desired(npd, {"node.name": "other"})
     unit = text_of(spec, "/etc/systemd/system/node-problem-detector.service")
     assert service_of(spec).needs == "/var/lib/kubelet/kubeconfig"
     assert "ConditionPathExists=/var/lib/kubelet/kubeconfig\n" in unit
@@ -358,7 +358,7 @@ def test_npd_service_requires_the_kubelet_kubeconfig() -> None:
 
 
 def test_npd_unit_escapes_special_characters_in_the_kubeconfig_path() -> None:
-    spec = npd.desired(config_of({"paths.kubernetes.kubeletDir": "/data/kubelet@1"}), MACHINE)
+    spec = desired(npd, {"paths.kubernetes.kubeletDir": "/data/kubelet@1"})
     assert "auth=/data/kubelet%%401/kubeconfig " in text_of(spec, "/etc/systemd/system/node-problem-detector.service")
 
 

@@ -18,13 +18,13 @@ from aks_flex_node.agent.config.models import Proxy
 from aks_flex_node.host.actions import MakeDirectory, Remove, RestartUnit
 from tests.unit.agent.builders import (
     MACHINE,
-    Ready,
     config_of,
+    desired,
     empty_host,
-    engine_on,
     files_of,
     folders_of,
     links_of,
+    ready_engine,
     service_of,
     text_of,
 )
@@ -89,9 +89,7 @@ def test_containerd_config_uses_the_configured_directories() -> None:
 @pytest.mark.parametrize("version", ["1.7.29", "2.4.2"])
 @pytest.mark.parametrize("can_raise_limits", [True, False])
 def test_containerd_restricts_oom_score_when_limits_cannot_be_raised(version: str, can_raise_limits: bool) -> None:
-    spec = containerd.desired(
-        config_of({"containerd.version": version}), replace(MACHINE, can_raise_limits=can_raise_limits)
-    )
+    spec = desired(containerd, {"containerd.version": version}, can_raise_limits=can_raise_limits)
     assert f"restrict_oom_score_adj = {'false' if can_raise_limits else 'true'}" in text_of(spec, CONFIG)
     assert ("LimitNOFILE=1048576" in text_of(spec, UNIT)) is can_raise_limits
 
@@ -108,7 +106,7 @@ def test_containerd_and_kubelet_use_the_same_cgroup_driver(version: str, driver:
 
 @pytest.mark.parametrize(("version", "count"), [("1.7.29", 5), ("2.4.2", 3)])
 def test_containerd_installs_the_programs_of_its_major_version(version: str, count: int) -> None:
-    spec = containerd.desired(config_of({"containerd.version": version}), MACHINE)
+    spec = desired(containerd, {"containerd.version": version})
     (program,) = spec.programs
     assert program.path == f"/opt/aks-flex-node/containerd/{version}"
     assert len(program.artifacts[0].files) == len(links_of(spec)) == count
@@ -117,7 +115,7 @@ def test_containerd_installs_the_programs_of_its_major_version(version: str, cou
 
 def test_containerd_hosts_file_lists_mirrors_in_order() -> None:
     mirrors = {"mcr.microsoft.com": ["https://a.example", "http://b.example:5000"], "_default": ["https://c.example"]}
-    spec = containerd.desired(config_of({"registryMirrors": mirrors}), MACHINE)
+    spec = desired(containerd, {"registryMirrors": mirrors})
     made = toml(text_of(spec, "/etc/containerd/certs.d/mcr.microsoft.com/hosts.toml"))
     assert list(made["host"]) == ["https://a.example", "http://b.example:5000"]
     assert made["host"]["https://a.example"] == {"capabilities": ["pull", "resolve"]}
@@ -126,8 +124,8 @@ def test_containerd_hosts_file_lists_mirrors_in_order() -> None:
 
 
 def test_mirror_change_does_not_restart_containerd() -> None:
-    plain = service_of(containerd.desired(config_of(), MACHINE))
-    mirrored = service_of(containerd.desired(config_of({"registryMirrors": {"x.io": ["https://m"]}}), MACHINE))
+    plain = service_of(desired(containerd))
+    mirrored = service_of(desired(containerd, {"registryMirrors": {"x.io": ["https://m"]}}))
     assert plain == mirrored
 
 
@@ -142,7 +140,7 @@ def test_mirror_change_does_not_restart_containerd() -> None:
     ids=str,
 )
 def test_containerd_restarts_when_its_config_or_programs_change(values: dict[str, object]) -> None:
-    before, after = (service_of(containerd.desired(config_of(given), MACHINE)) for given in ({}, values))
+    before, after = (service_of(desired(containerd, given)) for given in ({}, values))
     assert before.fingerprint != after.fingerprint
 
 
@@ -152,7 +150,7 @@ def test_containerd_proxy_settings_are_in_a_secret_mode_0600_file() -> None:
         "proxy.https": "https://proxy:3129",
         "proxy.noProxy": ["10.0.0.0/8", ".example"],
     }
-    spec = containerd.desired(config_of(values), MACHINE)
+    spec = desired(containerd, values)
     file = files_of(spec)["/etc/containerd/proxy.env"]
     assert (file.mode, file.secret) == (0o600, True)
     assert file.content.decode().splitlines()[1:] == [
@@ -161,7 +159,7 @@ def test_containerd_proxy_settings_are_in_a_secret_mode_0600_file() -> None:
         'NO_PROXY="10.0.0.0/8,.example"',
     ]
     assert "EnvironmentFile=/etc/containerd/proxy.env\n" in text_of(spec, UNIT)
-    assert "EnvironmentFile" not in text_of(containerd.desired(config_of(), MACHINE), UNIT)
+    assert "EnvironmentFile" not in text_of(desired(containerd), UNIT)
 
 
 def test_proxy_environment_needs_a_proxy_and_escapes_quotes() -> None:
@@ -170,7 +168,7 @@ def test_proxy_environment_needs_a_proxy_and_escapes_quotes() -> None:
 
 
 def test_runc_is_installed_as_one_linked_file() -> None:
-    spec = runc.desired(config_of({"runc.version": "1.4.0"}), replace(MACHINE, arch="arm64"))
+    spec = desired(runc, {"runc.version": "1.4.0"}, arch="arm64")
     (program,) = spec.programs
     (file,) = program.artifacts
     assert file.url == "https://github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
@@ -216,8 +214,7 @@ def test_pinned_digest_is_found_by_file_name() -> None:
 def test_containerd_restarts_at_once_when_its_program_is_installed_again() -> None:
     """The program of the running service is replaced by the same action, so another run must not be needed."""
     host = empty_host()
-    engine = engine_on(host)
-    engine.stager = Ready(host)
+    engine = ready_engine(host)
     engine.apply(containerd.COMPONENT)
     program = next(iter(containerd.desired(engine.config, engine.machine).programs))
     manifest = f"{program.path}/.manifest.json"

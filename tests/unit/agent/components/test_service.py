@@ -21,7 +21,16 @@ from aks_flex_node.host.actions import (
     StopUnit,
     WriteFile,
 )
-from tests.unit.agent.builders import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
+from tests.unit.agent.builders import (
+    MACHINE,
+    config_of,
+    desired,
+    empty_host,
+    engine_on,
+    ready_engine,
+    service_of,
+    text_of,
+)
 from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
 
 MANAGED: dict[str, object] = {"continuousMonitoring": True}
@@ -97,8 +106,8 @@ def test_agent_unit_has_no_systemd_specifiers_or_variables(line: str) -> None:
 
 
 def test_agent_version_is_installed_as_a_program_tree() -> None:
-    spec = release.COMPONENT.desired(
-        config_of({**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}), MACHINE
+    spec = desired(
+        release.COMPONENT, {**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}
     )
     (program,) = [one for one in spec.resources if isinstance(one, ProgramTree)]
     (artifact,) = program.artifacts
@@ -108,7 +117,7 @@ def test_agent_version_is_installed_as_a_program_tree() -> None:
 
 
 def test_agent_service_restarts_only_for_another_version() -> None:
-    prints = [service_of(service.COMPONENT.desired(config_of(one), MACHINE)).fingerprint for one in (MANAGED, RENEWS)]
+    prints = [service_of(desired(service.COMPONENT, one)).fingerprint for one in (MANAGED, RENEWS)]
     labelled = config_of({**MANAGED, "node.labels": {"a": "b"}})
     assert prints[0] != prints[1]
     assert service_of(service.COMPONENT.desired(labelled, MACHINE)).fingerprint == prints[0]
@@ -139,8 +148,7 @@ def test_agent_service_is_removed_with_the_node() -> None:
 def test_removing_agent_version_restarts_service_then_deletes_versions() -> None:
     host = empty_host()
     for values in (RENEWS, MANAGED):
-        engine = engine_on(host, config_of(values))
-        engine.stager = Ready(host)
+        engine = ready_engine(host, config_of(values))
         done = [action for component in ordered_agent_components(engine.config) for action in engine.apply(component)]
     restart, removal = RestartUnit("aks-flex-node.service"), RemoveTree("/opt/aks-flex-node/agent")
     assert [action for action in done if action in {restart, removal}] == [restart, removal], "what runs stays"

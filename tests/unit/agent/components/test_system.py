@@ -10,7 +10,7 @@ from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import KernelModule, NoSwap, Spec, Sysctl
 from aks_flex_node.host.actions import EditFile, WriteFile
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.builders import MACHINE, config_of, text_of
+from tests.unit.agent.builders import desired, text_of
 
 OFF = "#aks-flex-node# "
 LINES = [
@@ -71,7 +71,7 @@ def test_missing_fstab_is_not_created() -> None:
 
 
 def test_sysctls_and_modules_are_set_now_and_at_boot() -> None:
-    spec = system.desired(config_of(), MACHINE)
+    spec = desired(system)
     at_boot = text_of(spec, "/etc/sysctl.d/99-zz-aks-flex-node.conf").splitlines()[1:]
     assert at_boot == [f"{key} = {value}" for key, value in SYSCTLS.items()]
     assert {one.key: one.value for one in spec.resources if isinstance(one, Sysctl)} == SYSCTLS
@@ -79,7 +79,7 @@ def test_sysctls_and_modules_are_set_now_and_at_boot() -> None:
 
 
 def test_kernel_module_is_loaded_before_its_sysctls() -> None:
-    resources = system.desired(config_of(), MACHINE).resources
+    resources = desired(system).resources
     assert resources.index(KernelModule("br_netfilter")) < resources.index(
         Sysctl("net.bridge.bridge-nf-call-iptables", "1")
     )

@@ -50,6 +50,11 @@ def load_settings(values: Mapping[str, object], flags: Mapping[str, object] | No
     return load_text(settings(values), "test.json", {}, flags or {})
 
 
+def load_plain(text: str, name: str = "test") -> LoadedConfig:
+    """Loads a configuration without settings of the environment and of flags."""
+    return load_text(text, name, {}, {})
+
+
 def problems_of(
     text: str, env: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
 ) -> list[ConfigProblem]:

@@ -11,7 +11,7 @@ from aks_flex_node.agent.config.loader import load_text, missing_for_join, with_
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.config.resolved import kubelet_auth, log_file, target_cluster
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, load_settings
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, load_plain, load_settings
 
 BUNDLE = {
     "config": {
@@ -110,7 +110,7 @@ REFERENCE = {
 
 
 def test_provider_config_bundle_from_the_design_is_accepted() -> None:
-    config = load_text(json.dumps(BUNDLE), "bundle", {}, {}).config
+    config = load_plain(json.dumps(BUNDLE), "bundle").config
 
     assert config.continuous_monitoring
     assert config.kubernetes.version == "1.30.0"
@@ -127,14 +127,14 @@ def test_provider_config_bundle_from_the_design_is_accepted() -> None:
 def test_managed_node_without_a_token_joins_with_its_identity(more: dict[str, object]) -> None:
     text = json.dumps({"config": {**BUNDLE["config"], **more}})
 
-    loaded = with_join_method(load_text(text, "bundle", {}, {}), None)
+    loaded = with_join_method(load_plain(text, "bundle"), None)
 
     assert kubelet_auth(loaded.config) == "certificate"
     assert missing_for_join(loaded.config) == []
-    again = load_text(loaded.text(), "stored", {}, {}).config  # as the daemon reads it
+    again = load_plain(loaded.text()).config  # as the daemon reads it
     assert kubelet_auth(again) == "certificate"
     stored = ConfigBundle(text).with_kubelet_auth(kubelet_auth(loaded.config)).text
-    assert kubelet_auth(load_text(stored, "stored", {}, {}).config) == "certificate"
+    assert kubelet_auth(load_plain(stored).config) == "certificate"
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_managed_node_with_a_token_keeps_its_token(
 
 def test_node_that_joined_with_its_identity_keeps_it() -> None:
     first = with_join_method(load_text(json.dumps(BUNDLE), "bundle", {}, {"node.kubelet.auth": "certificate"}), None)
-    applied = load_text(applied_config_text(first.config), "applied", {}, {}).config
+    applied = load_plain(applied_config_text(first.config)).config
 
-    again = with_join_method(load_text(json.dumps(BUNDLE), "bundle", {}, {}), applied)
+    again = with_join_method(load_plain(json.dumps(BUNDLE), "bundle"), applied)
 
     assert kubelet_auth(again.config) == "certificate"
 
@@ -177,16 +177,16 @@ def test_file_without_provider_joins_by_certificate_and_keeps_it(identity: dict[
     """By exec, root on the machine can read the Secrets of all pods of the cluster."""
     text = json.dumps({"azure": {"tenantId": "f1e0f1e0-0000-4000-8000-000000000001", **identity}})
 
-    first = with_join_method(load_text(text, "config.yaml", {}, {}), None)
-    applied = load_text(applied_config_text(first.config), APPLIED_CONFIG, {}, {}).config
-    again = with_join_method(load_text(text, "config.yaml", {}, {}), applied)
+    first = with_join_method(load_plain(text, "config.yaml"), None)
+    applied = load_plain(applied_config_text(first.config), APPLIED_CONFIG).config
+    again = with_join_method(load_plain(text, "config.yaml"), applied)
 
     assert kubelet_auth(first.config) == kubelet_auth(again.config) == "certificate"
-    assert kubelet_auth(load_text(first.text(), CURRENT_CONFIG, {}, {}).config) == "certificate"
+    assert kubelet_auth(load_plain(first.text(), CURRENT_CONFIG).config) == "certificate"
 
 
 def test_config_file_of_the_first_release_is_accepted() -> None:
-    loaded = load_text(FILE, "config.yaml", {}, {})
+    loaded = load_plain(FILE, "config.yaml")
 
     assert loaded.warnings == []
     assert loaded.config.azure.arc.enabled
@@ -197,7 +197,7 @@ def test_config_file_of_the_first_release_is_accepted() -> None:
 
 
 def test_every_setting_of_the_reference_design_is_accepted() -> None:
-    config = load_text(json.dumps(REFERENCE), "config.json", {}, {}).config
+    config = load_plain(json.dumps(REFERENCE), "config.json").config
 
     assert config.azure.arc.tags == {"site": "one"}
     assert config.azure.arc.enabled

@@ -14,7 +14,7 @@ from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, load_settings, problems_of
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, load_plain, load_settings, problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def test_free_map_entries_are_parsed_as_json_when_possible() -> None:
 
 
 def test_loader_unwraps_a_config_bundle() -> None:
-    loaded = load_text('{"configVersion": "1",\n "config": {"node":\n {"maxPods": 50}}}', "bundle", {}, {})
+    loaded = load_plain('{"configVersion": "1",\n "config": {"node":\n {"maxPods": 50}}}', "bundle")
 
     assert loaded.config.node.max_pods == 50
     assert loaded.origins["node.maxPods"] == "bundle:3"
@@ -89,7 +89,7 @@ npd: {enabled: no}
 agent:
 """
 
-    config = load_text(text, "a.yaml", {}, {}).config
+    config = load_plain(text, "a.yaml").config
 
     assert config.kubernetes.version == "1.30.0"
     assert config.node.labels == {"on": "yes", "zone": "1"}
@@ -209,7 +209,7 @@ def test_two_config_files_in_the_default_directory_are_refused(tmp_path: Path) -
 def test_loading_a_json_file_does_not_import_yaml() -> None:
     had = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in ("yaml", "_yaml")}
     try:
-        load_text("{}", "a.json", {}, {})
+        load_plain("{}")
         assert "yaml" not in sys.modules
     finally:
         sys.modules.update(had)
@@ -251,9 +251,9 @@ def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: dict[str, obj
 
 @pytest.mark.parametrize("name", ["a file", CURRENT_CONFIG])
 def test_stored_configuration_keeps_the_described_arc_machine(name: str) -> None:
-    given = load_text(json.dumps({"config": {"azure": {"arc": {"machineName": "edge-1"}}}}), name, {}, {})
+    given = load_plain(json.dumps({"config": {"azure": {"arc": {"machineName": "edge-1"}}}}), name)
     assert given.config.azure.arc.enabled
-    assert load_text(given.text(), CURRENT_CONFIG, {}, {}).config.azure.arc.enabled
+    assert load_plain(given.text(), CURRENT_CONFIG).config.azure.arc.enabled
 
 
 def test_arc_key_that_is_false_in_the_environment_does_not_enable_arc() -> None:
@@ -267,5 +267,5 @@ def test_disabled_arc_stays_off_and_unused_settings_give_a_warning(key: str) -> 
     assert not loaded.config.azure.arc.enabled
     assert loaded.warnings == ["azure.arc.enabled is false, so these settings are not used: azure.arc.machineName."]
 
-    stored = load_text(applied_config_text(loaded.config), "applied", {}, {})
+    stored = load_plain(applied_config_text(loaded.config))
     assert not stored.config.azure.arc.enabled

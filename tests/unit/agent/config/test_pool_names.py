@@ -11,7 +11,7 @@ from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.problems import InvalidConfigError
 from aks_flex_node.agent.config.sources import SettingsSource
 from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
-from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, load_settings, problems_of
+from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, load_plain, load_settings, problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def write(file: Path, document: object) -> Path:
 
 
 def test_printed_bootstrap_data_is_a_complete_configuration() -> None:
-    loaded = load_text(json.dumps(PRINTED, indent=2), "base-config.json", {}, {})
+    loaded = load_plain(json.dumps(PRINTED, indent=2), "base-config.json")
     config = loaded.config
     assert missing_for_join(config) == []
     assert loaded.warnings == []
@@ -45,14 +45,14 @@ def test_printed_bootstrap_data_is_a_complete_configuration() -> None:
 
 
 def test_labels_of_the_cluster_in_bootstrap_data_are_a_warning() -> None:
-    loaded = load_text(json.dumps(DATA), "base-config.json", {}, {})
+    loaded = load_plain(json.dumps(DATA), "base-config.json")
     assert loaded.config.node.labels == {"kubernetes.azure.com/nodepool-type": "FlexNodes"}
     assert loaded.warnings == ["The label kubernetes.io/role is left to the cluster: a node cannot set it."]
     assert problems_of('{"node": {"labels": {"kubernetes.io/role": "agent"}}}')
 
 
 def test_origin_of_a_pool_name_is_its_line() -> None:
-    loaded = load_text(json.dumps(PRINTED, indent=2), "base-config.json", {}, {})
+    loaded = load_plain(json.dumps(PRINTED, indent=2), "base-config.json")
     line = 1 + json.dumps(PRINTED, indent=2).splitlines().index('    "kubernetes": "1.34.2",')
     assert loaded.origins["kubernetes.version"] == f"base-config.json:{line}"
 

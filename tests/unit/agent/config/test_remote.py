@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.config.loader import load_fetch_settings, load_text
+from aks_flex_node.agent.config.loader import load_fetch_settings
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
 from aks_flex_node.api.config_urls import parse
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory
 from tests.unit.agent.builders import empty_host
-from tests.unit.agent.config.builders import TOKEN
+from tests.unit.agent.config.builders import TOKEN, load_plain
 
 if TYPE_CHECKING:
     from tests.hosts.recorded import RecordedHost
@@ -38,7 +38,7 @@ def bundle(version: object = "1708123456", **more: object) -> ConfigBundle:
 
 def test_loader_reads_a_bundle_and_ignores_unknown_fields() -> None:
     found = bundle(somethingNew={"a": 1})
-    assert load_text(found.text, "https://rp.example", {}, {}).config.node.name == "edge-1"
+    assert load_plain(found.text, "https://rp.example").config.node.name == "edge-1"
     assert found.version == "1708123456"
 
 

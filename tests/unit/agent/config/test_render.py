@@ -10,10 +10,10 @@ import pytest
 
 from aks_flex_node.agent.config.json_schema import json_schema
 from aks_flex_node.agent.config.keys import key_tree, keys
-from aks_flex_node.agent.config.loader import load_text, missing_for_join
+from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, setting_rows
 from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
-from tests.unit.agent.config.builders import CA, TOKEN, load_settings, problems_of
+from tests.unit.agent.config.builders import CA, TOKEN, load_plain, load_settings, problems_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -31,7 +31,7 @@ def filled(tmp_path: Path) -> str:
 
 
 def test_filled_in_config_template_is_complete_for_a_join(tmp_path: Path) -> None:
-    loaded = load_text(filled(tmp_path), "config.yaml", {}, {})
+    loaded = load_plain(filled(tmp_path), "config.yaml")
 
     assert missing_for_join(loaded.config) == []
     assert {path for path in loaded.origins if path in PLACEHOLDERS} == set(PLACEHOLDERS)
@@ -45,9 +45,9 @@ def test_config_template_requires_its_placeholders_to_be_filled_in() -> None:
 def test_every_line_of_the_config_template_can_be_uncommented(tmp_path: Path) -> None:
     text = re.sub(r"^#( *\w+:)", r"\1", filled(tmp_path), flags=re.MULTILINE)
 
-    loaded = load_text(text, "config.yaml", {}, {})
+    loaded = load_plain(text, "config.yaml")
 
-    defaults = load_text(filled(tmp_path), "config.yaml", {}, {}).config
+    defaults = load_plain(filled(tmp_path), "config.yaml").config
     assert loaded.config == defaults
     assert "containerd.url" in loaded.origins
 

@@ -16,7 +16,7 @@ from aks_flex_node.agent.config.render import setting_rows
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.builders import PEM, TOKEN, load_settings, problems_of, settings
+from tests.unit.agent.config.builders import PEM, TOKEN, load_plain, load_settings, problems_of, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def everything_said(error: BaseException) -> str:
 @pytest.mark.parametrize("values", WRONG, ids=[json.dumps(values).replace(CANARY, "S") for values in WRONG])
 def test_secret_in_an_invalid_config_is_not_printed(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_text(settings(values), "test.json", {}, {})
+        load_plain(settings(values), "test.json")
 
     assert CANARY not in everything_said(caught.value)
 
@@ -80,7 +80,7 @@ def test_secret_in_an_invalid_config_is_not_printed(values: dict[str, object]) -
 )
 def test_secret_in_a_malformed_file_is_not_printed(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_text(text, "test.json" if text.startswith("{") else "test", {}, {})
+        load_plain(text, "test.json" if text.startswith("{") else "test")
 
     said = everything_said(caught.value)
     assert CANARY not in said

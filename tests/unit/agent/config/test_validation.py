@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, load_settings, problems_of, settings
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, load_plain, load_settings, problems_of, settings
 
 HASH = "0" * 64
 FEDERATED = {"clientId": "a", "tokenFile": "/x"}
@@ -237,7 +236,7 @@ def test_invalid_setting_causes_no_further_problem_in_related_settings() -> None
 
 def test_config_error_message_lists_one_problem_per_line() -> None:
     with pytest.raises(ConfigError) as caught:
-        load_text(settings({"node.maxPods": 0, "node.ip": "x"}), "test", {}, {})
+        load_plain(settings({"node.maxPods": 0, "node.ip": "x"}))
 
     first, *lines = caught.value.message.splitlines()
     assert first == "The configuration is invalid: 2 problems in test. Nothing was changed."
@@ -261,7 +260,7 @@ def test_config_error_message_lists_one_problem_per_line() -> None:
 )
 def test_syntax_error_names_its_position(text: str, name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        load_text(text, name, {}, {})
+        load_plain(text, name)
 
     assert caught.value.name == "config-syntax"
 
@@ -288,11 +287,11 @@ def test_environment_map_that_is_not_json_is_refused() -> None:
 
 
 def test_empty_file_is_an_empty_config() -> None:
-    assert load_text("", "a.yaml", {}, {}).config.node.max_pods == 110
+    assert load_plain("", "a.yaml").config.node.max_pods == 110
 
 
 def test_empty_section_is_ignored_with_a_warning() -> None:
-    loaded = load_text("azure:\n  managedIdentity:\n", "a.yaml", {}, {})
+    loaded = load_plain("azure:\n  managedIdentity:\n", "a.yaml")
 
     assert loaded.config.azure.managed_identity is None
     assert "azure.managedIdentity is empty" in loaded.warnings[0]

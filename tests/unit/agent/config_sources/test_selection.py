@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.selection import describe_source, open_source, waits_for_node_deletion
 from aks_flex_node.agent.paths import CURRENT_CONFIG
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 from tests.unit.agent.daemon.fakes import FakeHost, engine_of, settings
 
 POOL = f"{CLUSTER_ID}/agentPools/edge"
@@ -43,7 +42,7 @@ LOCAL = {"kind": "local", "address": CURRENT_CONFIG}
 )
 def test_config_source_follows_from_the_configuration(changes: dict[str, Any], expected: dict[str, str]) -> None:
     document = {**settings(secret="s"), **changes}
-    config = load_text(json.dumps(document), "test", {}, {}).config
+    config = load_plain(json.dumps(document)).config
     source = open_source(engine_of(FakeHost(document)), "edge-1")
     assert source.description.as_document() == expected
     assert describe_source(config, "edge-1").as_document() == expected

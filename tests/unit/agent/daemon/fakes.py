@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import ClusterNode
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
@@ -24,7 +23,7 @@ from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN, engine_on
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +108,7 @@ class FakeProvider:
 
     @property
     def config(self) -> NodeConfig:
-        return load_text(json.dumps(settings()), "test", {}, {}).config
+        return load_plain(json.dumps(settings())).config
 
     @property
     def endpoint(self) -> Any:
@@ -200,7 +199,7 @@ class Quiet:
 
 def engine_of(host: FakeHost) -> Engine:
     """Returns an engine for the current configuration."""
-    config = load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
+    config = load_plain((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG).config
     return engine_on(host, config)
 
 

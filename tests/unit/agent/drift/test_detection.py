@@ -31,7 +31,7 @@ from aks_flex_node.host.actions import (
 from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.processes import TIMED_OUT
 from tests.client_certificates import client_pem
-from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
+from tests.unit.agent.builders import Ready, config_of, empty_host, ready_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +51,7 @@ FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
 def reconciled_host(config: NodeConfig | None = None) -> Engine:
     """Returns a machine with its desired state."""
     host = empty_host()
-    engine = engine_on(host, config or config_of(FOLLOWS))
-    engine.stager = Ready(host)
+    engine = ready_engine(host, config or config_of(FOLLOWS))
     for component in (agent.COMPONENT, *ALL):
         engine.apply(component)
     engine.sync_to_disk()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from aks_flex_node.agent.bootstrap.bootstrap_token import renew_token, token_renewal
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.paths import CURRENT_CONFIG
@@ -18,6 +17,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, SetAside, WriteFile
 from tests.unit.agent.builders import config_of, engine_on
+from tests.unit.agent.config.builders import load_plain
 from tests.unit.agent.daemon.fakes import READY, WELL, FakeHost, FakeProvider
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Scene:
     host: FakeHost = field(default_factory=FakeHost)
 
     def recovery(self) -> CredentialRecovery:
-        config = load_text((self.host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
+        config = load_plain((self.host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG).config
         engine = engine_on(self.host, config)
         return CredentialRecovery(engine, self.provider.real, cast("NodeReadiness", self.proof), lambda: self.sight)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.preflight.interfaces import ProbeRequest
     from aks_flex_node.host.host import CommandResult, UnitState
 
 SERVER = "https://api.example:443"
@@ -98,6 +99,13 @@ def findings(situation: PreflightContext, check: str) -> list[CheckFinding]:
 
 def severities(situation: PreflightContext, check: str) -> list[str]:
     return [finding.severity.value for finding in findings(situation, check)]
+
+
+def requests_of(situation: PreflightContext, check: str) -> list[ProbeRequest]:
+    """Returns the requests that a check sends."""
+    assert isinstance(situation.network, RecordedNetworkProbe)
+    findings(situation, check)
+    return situation.network.asked
 
 
 def told(situation: PreflightContext, check: str) -> str:

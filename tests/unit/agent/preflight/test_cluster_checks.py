@@ -13,7 +13,6 @@ from urllib3.exceptions import SSLError as HTTPSSLError
 
 from aks_flex_node.agent.preflight import artifact_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
-from aks_flex_node.agent.preflight.cluster_checks import minor
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeRequest, ProbeResponse
 from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context
 from aks_flex_node.api.arm_errors import parse_object
@@ -29,6 +28,7 @@ from tests.unit.agent.preflight.builders import (
     findings,
     fit,
     host,
+    requests_of,
     severities,
     told,
 )
@@ -125,11 +125,6 @@ def test_preflight_reports_kubelet_version_skew(server: str, expected: list[str]
     assert severities(answering(answer), "api-server") == expected
 
 
-def test_minor_version_is_parsed() -> None:
-    assert minor("v1.34.4-rc.1") == (1, 34)
-    assert minor("1") is None
-
-
 @pytest.mark.parametrize(
     ("skew", "severity"), [(0, "ok"), (-29, "ok"), (45, "warning"), (-400, "error"), (4e6, "error")]
 )
@@ -176,12 +171,7 @@ def test_rejected_token_of_a_pool_names_the_way_to_a_new_one(identity: dict[str,
 
 
 def test_preflight_sends_the_token_only_to_the_server_verified_by_the_ca() -> None:
-    situation = fit()
-    findings(situation, "token")
-    network = situation.network
-    assert isinstance(network, RecordedNetworkProbe)
-
-    (request,) = network.asked
+    (request,) = requests_of(fit(), "token")
     assert request.authority is not None
     assert request.url == REVIEWS
     assert TOKEN not in repr(request)
@@ -189,11 +179,9 @@ def test_preflight_sends_the_token_only_to_the_server_verified_by_the_ca() -> No
 
 def test_preflight_refuses_malformed_token_without_showing_or_sending_it() -> None:
     situation = fit(config=config({"azure": {"bootstrapToken": {"token": "abc.def-wrong"}}}))
-
     assert severities(situation, "token") == ["error"]
     assert "abc.def-wrong" not in told(situation, "token")
-    assert isinstance(situation.network, RecordedNetworkProbe)
-    assert situation.network.asked == []
+    assert requests_of(situation, "token") == []
 
 
 def test_preflight_needs_no_token_for_joined_node_or_azure_identity() -> None:
@@ -262,11 +250,7 @@ def test_preflight_warns_when_a_publisher_is_busy() -> None:
 
 
 def test_preflight_does_not_retry_an_untrusted_certificate() -> None:
-    situation = answering({f"{SERVER}/version": UNTRUSTED})
-    findings(situation, "api-server")
-
-    assert isinstance(situation.network, RecordedNetworkProbe)
-    assert len(situation.network.asked) == 1
+    assert len(requests_of(answering({f"{SERVER}/version": UNTRUSTED}), "api-server")) == 1
 
 
 def test_preflight_reports_an_unreachable_host_once() -> None:
@@ -304,10 +288,7 @@ def test_public_mirror_of_document_5_needs_the_publisher_or_a_pin() -> None:
 
 def test_preflight_with_a_mirror_sends_requests_only_to_the_mirror() -> None:
     situation = fit(config=config({"artifacts": {"baseURL": MIRROR}}))
-    findings(situation, "artifacts")
-
-    assert isinstance(situation.network, RecordedNetworkProbe)
-    assert all(request.url.startswith(f"{MIRROR}/") for request in situation.network.asked)
+    assert all(request.url.startswith(f"{MIRROR}/") for request in requests_of(situation, "artifacts"))
     assert "Downloads from mirror.example fail" in told(situation, "artifacts")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.preflight.host_checks import count_cpus, memory_total
-from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, kernel_version, swap_devices
+from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, swap_devices
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.preflight.builders import MACHINE, config, findings, fit, host, severities, told
 
@@ -108,11 +108,6 @@ def test_preflight_rates_the_number_of_cpus(online: str, severity: str) -> None:
 )
 def test_preflight_rates_the_kernel_version(kernel: str, severity: str) -> None:
     assert severities(with_facts(kernel=kernel), "kernel") == [severity]
-
-
-def test_kernel_version_is_parsed() -> None:
-    assert kernel_version("6.18.44-fc") == (6, 18)
-    assert kernel_version("") is None
 
 
 def test_preflight_reports_missing_cgroups_or_controllers() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.provider.key_rotation import CHECK_SECONDS, RETRY, KeyRotation, rotate_key
 from aks_flex_node.agent.provider.node_assertions import BATCH, STEP_SECONDS, NodeAssertions, sign_assertions
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
@@ -50,9 +50,16 @@ class Scene:
             return CommandResult(0, self.done)
         return CommandResult(0, json.dumps(sign_assertions(self.host, json.loads(text))))
 
-    def verify(self, token: str, at: float) -> Any:
+    def rotate(self, answer: dict[str, Any] | ProviderRequestError) -> StoredKey:
+        return rotate_key(Client(answer), self.store)  # type: ignore[arg-type]
+
+    def key(self) -> StoredKey:
         key = self.store.read()
         assert key is not None
+        return key
+
+    def verify(self, token: str, at: float) -> Any:
+        key = self.key()
 
         async def find(_: provider_side.SignedAssertion) -> provider_side.KnownNode:
             return provider_side.KnownNode(AUDIENCE, NodeKeys(key.thumbprint))
@@ -121,13 +128,6 @@ def test_time_is_not_corrected_by_other_refusals() -> None:
     assert scene.assertions.clock_offset == 0.0
 
 
-def test_revoked_key_has_a_state_of_its_own() -> None:
-    body = json.dumps({"error": {"code": "NodeKeyRevoked", "message": "Run the join command."}}).encode()
-    result = classify(403, {}, body)
-    assert (result.state, result.is_transient) == (ProviderState.KEY_REVOKED, False)
-    assert "Run the join command." in result.message
-
-
 class Client:
     """A provider that takes new keys."""
 
@@ -149,16 +149,14 @@ LOST = ProviderRequestError(PollResult(ProviderState.UNREACHABLE, "No response."
 
 def test_rotation_whose_response_is_lost_is_completed_with_the_same_key() -> None:
     scene = Scene()
-    before = scene.store.read()
-    assert before is not None
+    before = scene.key()
     with pytest.raises(ProviderRequestError):
-        rotate_key(Client(LOST), scene.store)  # type: ignore[arg-type]
-    pending = scene.store.read()
-    assert pending is not None
+        scene.rotate(LOST)
+    pending = scene.key()
     assert pending.next is not None
     assert pending.thumbprint == before.thumbprint
 
-    done = rotate_key(Client({"audience": AUDIENCE}), scene.store)  # type: ignore[arg-type]
+    done = scene.rotate({"audience": AUDIENCE})
 
     assert (done.thumbprint, done.next, done.audience) == (pending.next.thumbprint, None, AUDIENCE)
     assert scene.store.read() == done
@@ -166,19 +164,9 @@ def test_rotation_whose_response_is_lost_is_completed_with_the_same_key() -> Non
 
 def test_first_key_of_a_node_with_azure_identity_is_bound_and_not_replaced() -> None:
     scene = Scene(bound=False)
-    before = scene.store.read()
-    assert before is not None
-    done = rotate_key(Client({"audience": AUDIENCE}), scene.store)  # type: ignore[arg-type]
+    before = scene.key()
+    done = scene.rotate({"audience": AUDIENCE})
     assert (done.thumbprint, done.audience) == (before.thumbprint, AUDIENCE)
-
-
-def test_provider_of_an_earlier_release_binds_nothing() -> None:
-    scene = Scene(bound=False)
-    with pytest.raises(ProviderRequestError):
-        rotate_key(Client({}), scene.store)  # type: ignore[arg-type]
-    key = scene.store.read()
-    assert key is not None
-    assert not key.is_bound
 
 
 def test_failed_rotation_is_retried_with_backoff() -> None:

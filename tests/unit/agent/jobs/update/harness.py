@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.update.job import UpdateJob
@@ -21,7 +20,7 @@ from aks_flex_node.host.actions import WriteFile
 from tests.client_certificates import client_pem
 from tests.unit.agent.bootstrap.test_join import Proven
 from tests.unit.agent.builders import JOIN, Ready, empty_host, engine_on
-from tests.unit.agent.config.builders import settings
+from tests.unit.agent.config.builders import load_plain, settings
 from tests.unit.agent.jobs.update.fakes import Cluster
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Scene:
         self.reachable: Callable[[NodeConfig], bool] = lambda _: True  # whether the API server is reachable
         self.workshop: Callable[[RecordedHost], Ready] = Ready
         made = parse_bundle(bundle(values), "test")
-        self.config = load_text(made.text, "test", {}, {}).config
+        self.config = load_plain(made.text).config
         engine = self.engine(self.config)
         engine.stager = Ready(self.host)
         NodeJoin(engine, Proven(self.host, self.config)).run()
