@@ -23,7 +23,7 @@ from aks_flex_node.host.actions import PlaceTree
 from tests.crash.action_trace import RULES
 from tests.crash.simulated_host import STATE
 from tests.unit.agent.builders import pending_actions
-from tests.unit.agent.config.builders import CA, TOKEN, load_plain, settings
+from tests.unit.agent.config.builders import CA, TOKEN, Settings, load_plain, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Item: TypeAlias = tuple[str, int, object]
 Tree: TypeAlias = dict[str, Item]
 Change: TypeAlias = "tuple[Item | None, Item | None]"
-SETTINGS: dict[str, object] = {
+SETTINGS: Settings = {
     "azure.bootstrapToken.token": TOKEN,
     "node.kubelet.serverURL": "https://cluster.example:443",
     "node.kubelet.caCertData": CA,

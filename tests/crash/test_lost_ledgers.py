@@ -44,6 +44,13 @@ def replace_by_another_document(path: Path) -> None:
     path.write_text('{"format": 1, "components": ["system"]}\n')
 
 
+def changes_after_reset(fresh: Path, root: Path) -> dict[str, Change]:
+    """Unbootstraps a machine; returns what differs from one that was never a node."""
+    before = harness.tree(fresh)
+    assert harness.reset(SimulatedHost(root)) == []
+    return harness.changes(before, harness.tree(root))
+
+
 every_loss = pytest.mark.parametrize("lose", [delete, truncate, empty, garble, replace_by_another_document])
 
 
@@ -55,9 +62,7 @@ def test_unbootstrap_needs_only_one_intact_ledger_copy(
     root = copy(joined)
     lose(root / lost)
 
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert harness.changes(harness.tree(fresh), harness.tree(root)) == {}
+    assert changes_after_reset(fresh, root) == {}
 
 
 @every_loss
@@ -68,9 +73,7 @@ def test_unbootstrap_without_ledger_removes_only_agent_resources(
     lose(root / FIRST)
     lose(root / SECOND)
 
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert lasting(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG, OLD_LINK}
+    assert lasting(changes_after_reset(fresh, root)) == {OLD_CONFIG, OLD_LINK}
     assert not (root / OLD_CONFIG[1:]).exists()
 
 
@@ -106,9 +109,7 @@ def test_unbootstrap_without_state_directory_loses_only_file_backups(fresh: Path
     root = copy(joined)
     shutil.rmtree(root / "var/lib/aks-flex-node")
 
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert set(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG}
+    assert set(changes_after_reset(fresh, root)) == {OLD_CONFIG}
     assert not (root / OLD_CONFIG[1:]).exists()
 
 
@@ -119,6 +120,4 @@ def test_unbootstrap_without_agent_directories_removes_marked_resources(
     shutil.rmtree(root / "var/lib/aks-flex-node")
     shutil.rmtree(root / "opt/aks-flex-node")
 
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert lasting(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG, OLD_LINK}
+    assert lasting(changes_after_reset(fresh, root)) == {OLD_CONFIG, OLD_LINK}

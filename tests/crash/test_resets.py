@@ -87,6 +87,12 @@ def test_killed_unbootstrap_does_not_block_next_join(fresh: Path, killed_resets:
     assert list(mistakes(pool, killed_resets[::6], harness.join_and_reset, harness.tree(fresh))) == []
 
 
+def changes_by_reset(root: Path) -> dict[str, harness.Change]:
+    before = harness.tree(root)
+    assert harness.reset(SimulatedHost(root)) == []
+    return harness.changes(before, harness.tree(root))
+
+
 def test_join_after_unbootstrap_restores_joined_state(joined: Path, copy: Copy) -> None:
     root = copy(joined)
     harness.reset(SimulatedHost(root))
@@ -96,13 +102,10 @@ def test_join_after_unbootstrap_restores_joined_state(joined: Path, copy: Copy) 
     assert harness.changes(harness.tree(joined), harness.tree(root)) == {}
 
 
-def test_second_unbootstrap_changes_nothing(fresh: Path, joined: Path, copy: Copy) -> None:
+def test_second_unbootstrap_changes_nothing(joined: Path, copy: Copy) -> None:
     root = copy(joined)
     assert harness.reset(SimulatedHost(root)) == []
-
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert harness.changes(harness.tree(fresh), harness.tree(root)) == {}
+    assert changes_by_reset(root) == {}
 
 
 def test_unbootstrap_changes_nothing_on_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
@@ -110,11 +113,7 @@ def test_unbootstrap_changes_nothing_on_machine_that_never_joined(fresh: Path, c
     folders = "etc/kubernetes/manifests opt/cni/bin var/lib/kubelet run/containerd run/netns var/lib/aks-flex-node"
     for folder in folders.split():
         (root / folder).mkdir(parents=True)
-    before = harness.tree(root)
-
-    assert harness.reset(SimulatedHost(root)) == []
-
-    assert harness.changes(before, harness.tree(root)) == {}
+    assert changes_by_reset(root) == {}
 
 
 def test_unbootstrap_keeps_foreign_services_on_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
@@ -122,11 +121,7 @@ def test_unbootstrap_keeps_foreign_services_on_machine_that_never_joined(fresh: 
     for name in LEFT_BY:
         host.apply(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
         host.apply(StartUnit(name))
-    before = harness.tree(host.disk.root)
-
-    assert harness.reset(SimulatedHost(host.disk.root)) == []
-
-    assert harness.changes(before, harness.tree(host.disk.root)) == {}
+    assert changes_by_reset(host.disk.root) == {}
 
 
 def test_unbootstrap_keeps_preexisting_agent_directories(fresh: Path, copy: Copy) -> None:

@@ -15,7 +15,7 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.crash import harness
 from tests.unit.agent.builders import pending_actions
-from tests.unit.agent.config.builders import settings
+from tests.unit.agent.config.builders import Settings, settings
 from tests.unit.agent.jobs.update.fakes import Cluster, pod
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from tests.crash.crash_points import SimulatedHost
 
 BROKEN = "1.34.9"  # a kubelet version that does not work
-SETTING: dict[str, object] = {"node.maxPods": 50, "node.labels": {"site": "b"}}
-UPGRADE: dict[str, object] = {
+SETTING: Settings = {"node.maxPods": 50, "node.labels": {"site": "b"}}
+UPGRADE: Settings = {
     **SETTING,
     "kubernetes.version": "1.34.4",
     "containerd.version": "2.5.0",
     "runc.version": "1.6.0",
     "cni.version": "1.10.0",
 }
-ROTATION: dict[str, object] = {
+ROTATION: Settings = {
     "azure.servicePrincipal.clientId": "11111111-2222-3333-4444-555555555555",
     "azure.servicePrincipal.clientSecret": "a-new-secret",
 }
-ROLLBACK: dict[str, object] = {**UPGRADE, "kubernetes.version": BROKEN}
+ROLLBACK: Settings = {**UPGRADE, "kubernetes.version": BROKEN}
 
 
 class LastingCluster(Cluster):
@@ -54,7 +54,7 @@ class LastingCluster(Cluster):
         return {}
 
 
-def bundle(values: dict[str, object], version: str) -> bytes:
+def bundle(values: Settings, version: str) -> bytes:
     text = settings({**harness.SETTINGS, **values})
     return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
 
@@ -64,7 +64,7 @@ def follow(host: SimulatedHost) -> None:
     config_store.commit_update(host, parse_bundle(bundle({}, "1"), "test"), harness.CONFIG, b"")
 
 
-def wait(host: SimulatedHost, values: dict[str, object]) -> None:
+def wait(host: SimulatedHost, values: Settings) -> None:
     host.apply(WriteFile(NEXT_CONFIG, bundle(values, "2"), 0o600, secret=True))
 
 

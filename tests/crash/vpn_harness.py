@@ -11,7 +11,7 @@ from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, UNIT, c
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.vpn.connection import VpnConnection
 from tests.crash import action_trace, harness
-from tests.unit.agent.config.builders import CLUSTER_ID, load_plain, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings, load_plain, settings
 from tests.unit.agent.vpn import fakes
 from tests.unit.agent.vpn.fakes import API_NAME, Clock, FakeAzure
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.crash.crash_points import SimulatedHost
 
 AZURE = ".azure.json"
-VPN: dict[str, object] = {
+VPN: Settings = {
     "azure.vpn.enabled": True,
     "azure.vpn.autoProvision": True,
     "azure.targetCluster.resourceId": CLUSTER_ID,

@@ -42,7 +42,7 @@ from tests.crash.crash_points import SimulatedHost
 from tests.crash.simulated_host import SimulatedSystem
 from tests.crash.update_harness import SETTING, LastingCluster, bundle
 from tests.unit.agent.builders import pending_actions
-from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def seed(root: Path, hostname: str = "edge-1") -> Path:
     return root
 
 
-def make_node(root: Path, values: dict[str, object] | None = None) -> Path:
+def make_node(root: Path, values: Settings | None = None) -> Path:
     """Joins a machine, installs the daemon, and writes all files that the agent ever writes."""
     host, text = DamagedHost(root), bundle(values or {}, "1")
     config = load_plain(text.decode()).config

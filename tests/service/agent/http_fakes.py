@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aks_flex_node.agent.artifacts.model import TreeManifest
+
 KUBELET = random.Random(1).randbytes(1 << 20)  # noqa: S311 - no secret
 RUNC = random.Random(2).randbytes(200_000)  # noqa: S311 - no secret
 TOOL = b"#!/bin/sh\n" + random.Random(3).randbytes(300_000)  # noqa: S311 - no secret
@@ -48,8 +50,6 @@ def published() -> dict[str, bytes]:
         "runc.sha256sum": f"{'a' * 64}  runc.arm64\n{hashlib.sha256(RUNC).hexdigest()} *runc.amd64\n".encode(),
         "tools.tar.gz": tools,
         "tools.tar.gz.sha512": f"{hashlib.sha512(tools).hexdigest()}  tools.tar.gz\n".encode(),
-        "hostile.tar.gz": (hostile := archive({"bin/good": b"good", "../../etc/cron.d/evil": b"evil"})),
-        "hostile.tar.gz.sha256": hashlib.sha256(hostile).hexdigest().encode(),
         "orphan": b"nobody vouches for me",
     }
 
@@ -78,6 +78,14 @@ class Publisher:
         sources = replace(self.sources, **changes)
         self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, backoff=QUICK, digests=digests))
         return self.opened[-1]
+
+    def fetch(self, *artifacts: Artifact, component: str = "kubernetes", **changes: Any) -> TreeManifest:
+        """Stages a tree of these artifacts, or of the kubelet."""
+        return self.store(**changes).wait(self.tree(*(artifacts or (self.kubelet(),)), component=component), 60)
+
+    def refuses(self, *artifacts: Artifact, component: str = "kubernetes", **changes: Any) -> ArtifactError:
+        """Returns the error of a tree of these artifacts, or of the kubelet."""
+        return refusal(self.store(**changes), self.tree(*(artifacts or (self.kubelet(),)), component=component))
 
     def url(self, name: str) -> str:
         return f"{self.base}/v1/{name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
 from aks_flex_node.agent.components.catalog import SEQUENCE
@@ -17,18 +17,19 @@ from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Service, Symlink
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.config.builders import CA, TOKEN, load_settings
+from tests.unit.agent.config.builders import CA, TOKEN, Settings, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import CommandResult
 
-JOIN: dict[str, object] = {
+JOIN: Settings = {
     "node.kubelet.serverURL": "https://cluster.example:443",
     "node.kubelet.caCertData": CA,
     "azure.bootstrapToken.token": TOKEN,
@@ -42,7 +43,7 @@ SYSTEM_FOLDERS = (
 ).split()
 
 
-def config_of(values: dict[str, object] | None = None, *, without: Sequence[str] = ()) -> NodeConfig:
+def config_of(values: Settings | None = None, *, without: Sequence[str] = ()) -> NodeConfig:
     """Returns the minimum configuration for a join, with these settings."""
     given = {key: value for key, value in JOIN.items() if key not in without}
     return load_settings({**given, **(values or {})}).config
@@ -106,7 +107,7 @@ class Ready:
     def close(self) -> None: ...
 
 
-def desired(component: Any, values: dict[str, object] | None = None, **facts: Any) -> Spec:
+def desired(component: Any, values: Settings | None = None, **facts: Any) -> Spec:
     """Returns what a component wants with these settings, on a machine with these facts."""
     spec: Spec = component.desired(config_of(values), replace(MACHINE, **facts))
     return spec
@@ -140,6 +141,10 @@ class Answers:
         self.answers = answers
         self.asked: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
+
+    @property
+    def client(self) -> ApiClient:
+        return cast("ApiClient", self)
 
     def get(self, path: str) -> Any:
         return self.request("GET", path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,6 @@ from aks_flex_node.agent.managed_node import BOOT_ID, ManagedNode
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.builders import Answers, config_of, empty_host, engine_on
-
-if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.client import ApiClient
 
 NODE = {"metadata": {"name": "edge-1"}, "spec": {}}
 UNREACHABLE = ClusterError("api-server-unreachable", "No response.", "")
@@ -32,7 +29,7 @@ UNREACHABLE = ClusterError("api-server-unreachable", "No response.", "")
 def test_node_lives_elsewhere_only_if_another_boot_reports_it(answer: Any, elsewhere: bool) -> None:
     host = empty_host()
     host.apply(WriteFile(BOOT_ID, b"boot-1\n", 0o444))
-    api = cast("ApiClient", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
+    api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}).client
     node = ManagedNode(engine_on(host, config_of({})), api, "edge-1", LocalSource())
 
     assert node.is_another_machine() is elsewhere

@@ -21,7 +21,7 @@ from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, WriteFile
 from tests.remedies.catalogue import advice
 from tests.unit.agent.builders import config_of, empty_host
-from tests.unit.agent.config.builders import PEM
+from tests.unit.agent.config.builders import PEM, Settings
 from tests.unit.agent.jobs.test_machine_operation import Scene as Operations
 from tests.unit.agent.jobs.test_machine_operation import request
 from tests.unit.agent.jobs.update.harness import Scene
@@ -37,14 +37,14 @@ PRINCIPAL = {
     "azure.servicePrincipal.clientSecret": "canary",
     "azure.tenantId": "22222222-2222-2222-2222-222222222222",
 }
-ORDERS: dict[str, dict[str, object]] = {
+ORDERS: dict[str, Settings] = {
     "agentUpdates": {"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"},
     "execAuthentication": {**PRINCIPAL, "node.kubelet.auth": "exec"},
     "vpnChanges": {"azure.vpn.p2sGatewayCIDR": "172.16.0.0/24"},
     "clusterChanges": {"node.kubelet.serverURL": "https://evil.example:443"},
     "artifactHosts": {"artifacts.baseURL": "https://evil.example/mirror"},
 }
-IMAGES: list[dict[str, object]] = [
+IMAGES: list[Settings] = [
     {"containerd.pauseImage": "evil.example/pause:3.9"},
     {"containerd.pauseImage": "evil/pause:3.9"},
     {"registryMirrors": {"mcr.microsoft.com": ["https://evil.example"]}},
@@ -79,7 +79,7 @@ def test_permitted_hosts_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("order", IMAGES)
-def test_image_from_another_registry_is_refused(order: dict[str, object]) -> None:
+def test_image_from_another_registry_is_refused(order: Settings) -> None:
     """A compromised provider replaces the images of privileged pods."""
     scene = Scene().wants(order)
     write(scene.host, "artifactHosts: []\n")
@@ -90,7 +90,7 @@ def test_image_from_another_registry_is_refused(order: dict[str, object]) -> Non
 
 def test_image_sources_in_effect_are_not_refused() -> None:
     """The policy may be written after the join."""
-    mirrors: dict[str, object] = {"registryMirrors": {"mcr.microsoft.com": ["https://mirror.example"]}}
+    mirrors: Settings = {"registryMirrors": {"mcr.microsoft.com": ["https://mirror.example"]}}
     scene = Scene(mirrors).wants({**mirrors, "node.maxPods": 60})
     write(scene.host, "artifactHosts: []\n")
     assert scene.run().result is JobStatus.DONE

@@ -7,13 +7,13 @@ import hashlib
 import json
 import stat
 import tarfile
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node import error_catalog
 from aks_flex_node.agent import status, support_bundle
-from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary, source_text
+from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
@@ -25,7 +25,7 @@ from aks_flex_node.host.host import CommandResult, UnitState
 from tests.client_certificates import UTC, client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
-from tests.unit.agent.config.builders import TOKEN
+from tests.unit.agent.config.builders import TOKEN, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +41,13 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def engine_with(tmp_path: Path, host: RecordedHost | None = None, values: dict[str, object] | None = None) -> Engine:
+def engine_with(tmp_path: Path, host: RecordedHost | None = None, values: Settings | None = None) -> Engine:
     given = {"agent.logFile": str(tmp_path / "agent.log"), **(values or {})}
     return engine_on(host or empty_host(), config_of(given))
 
 
 def api_of(answer: Any) -> ApiClient:
-    return cast("ApiClient", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
+    return Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}).client
 
 
 def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_health_problems_are_described_in_sentences(changes: dict[str, Any], exp
     assert status.health_problems({**WELL, **changes}) == expected
 
 
-def principal() -> dict[str, object]:
+def principal() -> Settings:
     return {"azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": CANARY}}
 
 
@@ -360,18 +360,6 @@ def test_reason_of_a_pending_config_survives_other_jobs(tmp_path: Path) -> None:
 
 
 POOL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c/agentPools/edge"
-
-
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        ({"kind": "provider", "address": "https://p.example"}, "provider https://p.example"),
-        ({"kind": "aksPool", "address": POOL, "machine": "edge-1"}, f"AKS pool {POOL}, Machine edge-1"),
-        ({"kind": "local", "address": "/f", "note": "No identity."}, "local file /f. No identity."),
-    ],
-)
-def test_status_shows_the_config_source(source: dict[str, str], text: str) -> None:
-    assert source_text(source) == text
 
 
 NEXT = json.dumps({"poolRevision": 5, "config": {"node": {"maxPods": 60}}})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.stored_config import client_secret_in, compose_document, parse_config, parse_version
+from aks_flex_node.agent.stored_config import compose_document, parse_config, parse_version
 
 KNOWN = {
     "azure": {
@@ -22,15 +22,6 @@ def test_stored_config_keeps_secrets_the_provider_does_not_send() -> None:
     azure = parse_config(compose_document(WANTED, "7", KNOWN))["azure"]
     assert azure["servicePrincipal"]["clientSecret"] == "old"
     assert azure["bootstrapToken"] == {"token": "abcdef.0123456789abcdef"}
-
-
-def test_new_client_secret_replaces_the_stored_one() -> None:
-    assert client_secret_in(parse_config(compose_document(WANTED, "7", KNOWN, "new"))) == "new"
-
-
-def test_client_secret_is_not_kept_for_another_service_principal() -> None:
-    other = {"azure": {"servicePrincipal": {"clientId": "22222222-0000-0000-0000-000000000000"}}}
-    assert client_secret_in(parse_config(compose_document(other, "7", KNOWN))) == ""
 
 
 def test_stored_config_takes_all_other_settings_from_the_provider() -> None:

@@ -195,13 +195,6 @@ def test_requests_fit_the_models_of_the_sdk() -> None:
     bodies = [machine_document.machine_body(SETTINGS), machine_document.machine_body(SETTINGS, known, "host-1")]
     for body in bodies:
         assert problems(body, models.Machine) == []
-    found = {"name": "m1", "properties": {"eTag": "e"}}
-    arm: Any = FakeArm(ArmReply(200, json.dumps(found)), ArmReply(200, ""))
-    AksPoolClient(arm, POOL).delete_machine("m1", lambda _: None)
-    method, path, query, body, _ = arm.bodies[-1]
-    assert (method, path) == ("POST", f"{POOL}/deleteMachines")
-    assert query == {"api-version": "2026-08-02-preview"}
-    assert problems(body, models.AgentPoolDeleteMachinesParameter) == []
 
 
 def test_failed_registration_names_the_reason_of_aks() -> None:

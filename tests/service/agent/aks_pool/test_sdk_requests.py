@@ -32,7 +32,7 @@ from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_lab.pki import CertificateAuthority
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
 
 POOL = parse_pool_id(f"{CLUSTER_ID}/agentPools/edge")
 WHERE = (POOL.group, POOL.cluster, POOL.pool)
@@ -95,7 +95,7 @@ class RecordedArm:
 
 
 @pytest.fixture
-def arm(authority: CertificateAuthority) -> Iterator[RecordedArm]:
+def arm(authority: CertificateAuthority, pair: CertificatePair) -> Iterator[RecordedArm]:
     recorded = RecordedArm(ca=str(authority.certificate))
 
     class Serve(Handler):
@@ -117,7 +117,7 @@ def arm(authority: CertificateAuthority) -> Iterator[RecordedArm]:
 
         do_GET = do_PUT = do_POST = answer  # noqa: N815
 
-    with listening(Serve, authority.issue("localhost", "localhost", names=("localhost",))) as url:
+    with listening(Serve, pair) as url:
         recorded.url = url
         yield recorded
 

@@ -39,7 +39,7 @@ def bundled(publisher: Publisher, tree: ArtifactTree, name: str) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bundle_serves_all_artifacts_offline(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
-    expected = publisher.store().wait(publisher.tree(*tree.artifacts, component=tree.component), 60)
+    expected = publisher.fetch(*tree.artifacts, component=tree.component)
     target = bundled(publisher, tree, kind)
     offline = publisher.store(bundle=str(target), cache="elsewhere")
     again = publisher.tree(*tree.artifacts, component="offline")

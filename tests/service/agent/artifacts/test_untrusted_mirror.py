@@ -66,14 +66,14 @@ def away(publisher: Publisher) -> Artifact:
 def test_mirror_with_matching_checksum_of_another_program_is_refused(
     publisher: Publisher, evil: str, ca: str
 ) -> None:
-    error = refusal(publisher.store(base_url=evil, ca_file=ca), publisher.tree(publisher.kubelet()))
+    error = publisher.refuses(base_url=evil, ca_file=ca)
     assert error.name == "artifact-checksum-mismatch"
     assert hashlib.sha256(KUBELET).hexdigest() in error.message
     assert not list(publisher.room.glob("cache/*/kubelet"))
 
 
 def test_checksum_of_mirror_is_not_used_if_publisher_is_away(publisher: Publisher, evil: str, ca: str) -> None:
-    error = refusal(publisher.store(base_url=evil, ca_file=ca, attempts=1), publisher.tree(away(publisher)))
+    error = publisher.refuses(away(publisher), base_url=evil, ca_file=ca, attempts=1)
     assert (error.name, error.retryable) == ("artifact-checksum-missing", True)
     assert "refused the connection" in error.message
     assert "aks-flex-node artifacts pins" in error.hint
@@ -81,37 +81,24 @@ def test_checksum_of_mirror_is_not_used_if_publisher_is_away(publisher: Publishe
 
 def test_url_of_another_file_name_needs_a_local_digest(publisher: Publisher, evil: str, ca: str) -> None:
     artifact = replace(publisher.kubelet(), url=f"{evil}/renamed", publisher_url="", checksums=())
-    assert refusal(publisher.store(ca_file=ca), publisher.tree(artifact)).name == "artifact-checksum-missing"
+    assert publisher.refuses(artifact, ca_file=ca).name == "artifact-checksum-missing"
     pinned = replace(artifact, digest=EVIL_HASH)
-    assert publisher.store(ca_file=ca).wait(publisher.tree(pinned), 60)
+    assert publisher.fetch(pinned, ca_file=ca)
 
 
 def test_ca_of_the_mirror_cannot_impersonate_the_publisher(publisher: Publisher, evil: str, ca: str) -> None:
     """The attacker controls the way to the publisher, and has a certificate of the CA in `artifacts.caFile`."""
     artifact = publisher.kubelet(url=f"{evil}/kubelet", publisher_url=f"{evil}/kubelet", checksums=(f"{evil}/sha",))
-    error = refusal(publisher.store(ca_file=ca), publisher.tree(artifact))
+    error = publisher.refuses(artifact, ca_file=ca)
     assert error.name == "artifact-unreachable"
     assert "not trusted" in error.message
-
-
-def test_digest_that_an_earlier_release_cached_is_ignored(publisher: Publisher) -> None:
-    """An earlier release recorded the digest of a mirror under the publisher's URL."""
-    folder = publisher.room / "cache" / f"sha256-{EVIL_HASH}"
-    folder.mkdir(parents=True)
-    (folder / "kubelet").write_bytes(EVIL)
-    (folder / ".origin.json").write_text(
-        json.dumps({"component": "", "version": "", "urls": [publisher.url("kubelet")]})
-    )
-    tree = publisher.tree(publisher.kubelet())
-    publisher.store().wait(tree, 60)
-    assert (tree.staging / "bin/kubelet").read_bytes() == KUBELET
 
 
 def test_digest_of_the_administrator_is_not_served_as_the_publishers(
     publisher: Publisher, evil: str, ca: str
 ) -> None:
     pinned = replace(publisher.kubelet(), digest=EVIL_HASH)
-    assert publisher.store(base_url=evil, ca_file=ca).wait(publisher.tree(pinned), 60)
+    assert publisher.fetch(pinned, base_url=evil, ca_file=ca)
     tree = publisher.tree(publisher.kubelet(), component="later")
     publisher.store().wait(tree, 60)
     assert (tree.staging / "bin/kubelet").read_bytes() == KUBELET

@@ -14,11 +14,11 @@ from aks_flex_node.agent.cluster.node_health import _find_node
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.errors import ClusterError
 from tests.remedies.catalogue import advice
-from tests.service.agent.daemon.fake_providers import answer, cuts, drips, hangs, never_ends, says, serving
+from tests.service.agent.daemon.fake_providers import answer, cuts, drips, hangs, never_ends, says
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aks_flex_lab.pki import CertificateAuthority
 
@@ -45,23 +45,14 @@ OTHERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.fixture
-def api(authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], ApiClient]]:
+def api(
+    serve: Callable[..., int], authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Any], ApiClient]:
     """Returns a function that makes a client whose API server has this behavior."""
     monkeypatch.setattr(client, "API_LIMITS", DownloadOptions(parallel=1, stall_seconds=1.0))
     monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1 << 20)
     monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
-    pair = authority.issue("localhost", "localhost", names=("localhost",))
-    open_servers = []
-
-    def make(does: Any) -> ApiClient:
-        server = serving(does, pair)
-        port = server.__enter__()
-        open_servers.append(server)
-        return ApiClient(f"https://localhost:{port}", str(authority.certificate))
-
-    yield make
-    for server in open_servers:
-        server.__exit__(None, None, None)
+    return lambda does: ApiClient(f"https://localhost:{serve(does)}", str(authority.certificate))
 
 
 @pytest.mark.parametrize("case", OTHERS)

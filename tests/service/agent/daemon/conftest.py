@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.service.lab.cloud_harness import Cloud
     from tests.service.rp.api.service_harness import Running
 
+MakeBody: TypeAlias = "Callable[..., dict[str, Any]]"  # of the request that creates a node
 OLD, NEW = "canary-old-secret", "canary-new-secret"
 numbers = count(1)
 
@@ -64,7 +65,7 @@ def identity(cloud: Cloud) -> EntraPrincipal:
 
 
 @pytest.fixture
-def body(identity: EntraPrincipal) -> Callable[..., dict[str, Any]]:
+def body(identity: EntraPrincipal) -> MakeBody:
     """Returns a function that creates the request body of a node."""
 
     def make(secret: str = OLD, **node: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import jwt
 import pytest
 
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from tests.service.agent.daemon.fake_providers import answer, read_request, refusal, serving
+from tests.service.agent.daemon.fake_providers import answer, read_request, refusal
 from tests.service.agent.daemon.harness import AUDIENCE, agent_on, bundle_for, script
 
 if TYPE_CHECKING:
     import socket
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
@@ -52,22 +52,17 @@ def program(tmp_path: Path) -> str:
 
 @pytest.fixture
 def joined_to(
-    tmp_path: Path, authority: CertificateAuthority, program: str
-) -> Iterator[Callable[[RecordingProvider, str], Agent]]:
+    tmp_path: Path, serve: Callable[..., int], authority: CertificateAuthority, program: str
+) -> Callable[[RecordingProvider, str], Agent]:
     """Returns a function that creates an agent which joined with this audience."""
-    pair, servers = authority.issue("localhost", "localhost", names=("localhost",)), []
 
     def make(provider: RecordingProvider, audience: str) -> Agent:
-        server = serving(provider, pair)
-        url, ca = f"https://localhost:{server.__enter__()}", authority.certificate.read_bytes()
-        servers.append(server)
+        url, ca = f"https://localhost:{serve(provider)}", authority.certificate.read_bytes()
         document: dict[str, Any] = json.loads(bundle_for(url, ca))
         document["config"]["provider"]["audience"] = audience
         return agent_on(tmp_path / "root", json.dumps(document), "edge-1", program)
 
-    yield make
-    for server in servers:
-        server.__exit__(None, None, None)
+    return make
 
 
 @pytest.mark.parametrize("audience", [ARM, "https://vault.azure.net"])

@@ -18,14 +18,14 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import Remove
-from tests.service.agent.daemon.conftest import OLD
+from tests.service.agent.daemon.conftest import OLD, MakeBody
 from tests.service.agent.daemon.harness import PROGRAM, eventually, joined
 from tests.unit.agent.builders import engine_on
 from tests.unit.agent.config.builders import load_plain
 from tests.unit.agent.daemon.fakes import FakeHost, Quiet, StillMonitor, StillNode, kept, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.host.host import CommandResult
@@ -83,7 +83,7 @@ def make_managed(machine: AnyHost, service: Running, name: str, body: dict[str, 
 
 
 @pytest.fixture
-def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
+def host(service: Running, body: MakeBody, name: str) -> Machine:
     return make_managed(Machine(), service, name, body())
 
 
@@ -100,7 +100,7 @@ def condition_status(service: Running, name: str, kind: str) -> str:
 
 
 def test_daemon_applies_config_change_and_reports_it(
-    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+    service: Running, body: MakeBody, name: str, host: Machine
 ) -> None:
     with living(host, name):
         eventually(lambda: standing(host) == "Connected")
@@ -123,7 +123,7 @@ def test_daemon_unbootstraps_when_resource_is_deleted(service: Running, name: st
 
 
 def test_daemon_state_and_status_report_contain_no_secret(
-    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+    service: Running, body: MakeBody, name: str, host: Machine
 ) -> None:
     with living(host, name):
         eventually(lambda: standing(host) == "Connected")

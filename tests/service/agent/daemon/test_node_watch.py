@@ -81,11 +81,6 @@ class Watching:
     seen: list[NodeSnapshot]
 
 
-@pytest.fixture(scope="module")
-def pair(authority: CertificateAuthority) -> CertificatePair:
-    return authority.issue("localhost", "localhost", names=("localhost",))
-
-
 @pytest.fixture
 def watching(pair: CertificatePair, authority: CertificateAuthority) -> Iterator[Watching]:
     cluster, seen = Cluster(), []  # type: tuple[Cluster, list[NodeSnapshot]]

@@ -6,7 +6,6 @@ simulated.
 
 from __future__ import annotations
 
-import logging
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
@@ -31,11 +30,11 @@ from tests.unit.agent.daemon.fakes import FakeHost, Quiet
 from tests.unit.agent.jobs.update.fakes import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.host.host import CommandResult, Host
+    from tests.service.agent.daemon.conftest import MakeBody
     from tests.service.rp.api.service_harness import Running
 
 EXEC = {"kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
@@ -77,13 +76,13 @@ def ordering(plain: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
+def host(service: Running, body: MakeBody, name: str) -> Machine:
     return make_managed(Machine(), service, name, body())
 
 
 @pytest.mark.parametrize("what", ORDERS)
 def test_forbidden_order_is_refused_and_the_provider_is_told(
-    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine, what: str
+    service: Running, body: MakeBody, name: str, host: Machine, what: str
 ) -> None:
     forbid(host, what)
     before = host.read(CURRENT_CONFIG)
@@ -104,26 +103,10 @@ def applied(service: Running, name: str) -> dict[str, str]:
     return next((one for one in conditions if one["type"] == "ConfigApplied"), {})
 
 
-def test_deleted_node_stays_if_its_removal_is_forbidden(
-    service: Running, name: str, host: Machine, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The provider could take all nodes of a fleet out of service with one request each."""
-    forbid(host, "unbootstrap")
-    caplog.set_level(logging.INFO, "aks_flex_rp.requests")
-    with living(host, name):
-        eventually(lambda: standing(host) == "Connected")
-        service.admin.delete(name)
-        eventually(lambda: standing(host) == "Deleted")
-        eventually(lambda: caplog.text.count("GET 404") > 3)  # the second one would confirm the first
-        service.release()
-    assert "unbootstrap" not in host.works
-    assert host.read(CURRENT_CONFIG)
-
-
 @pytest.mark.parametrize("what", ["agentUpdates", "artifactHosts", "execAuthentication", "vpnChanges"])
 def test_forbidden_configuration_is_refused_at_the_join(
     service: Running,
-    body: Callable[..., dict[str, Any]],
+    body: MakeBody,
     name: str,
     what: str,
     tmp_path: Path,

@@ -13,7 +13,6 @@ from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.errors import FlexError
@@ -21,7 +20,7 @@ from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_rp import instance_lock
 from aks_flex_rp.crypto import encryption
 from tests.remedies.catalogue import command
-from tests.service.agent.daemon.conftest import NEW, OLD
+from tests.service.agent.daemon.conftest import NEW, OLD, MakeBody
 from tests.service.agent.daemon.harness import agent_on, eventually, joined, joined_with_key
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.service_harness import running
@@ -41,25 +40,17 @@ if TYPE_CHECKING:
     from tests.service.rp.api.fake_clusters import FakeClusters
     from tests.service.rp.api.service_harness import Running
 
-Body = "Callable[..., dict[str, Any]]"
-
 
 @pytest.fixture
-def agent(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_path: Path) -> Agent:
+def agent(service: Running, body: MakeBody, name: str, tmp_path: Path) -> Agent:
     return agent_on(tmp_path, joined(service.admin, name, body()), name)
 
 
-def test_poll_without_changes_stores_nothing(agent: Agent) -> None:
-    assert agent.asks().state is ProviderState.CONNECTED
-    assert agent.kept() is None
-
-
-def test_long_poll_delivers_config_change(
-    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
-) -> None:
-    poller = agent.poller(interval=0.1, wait=50)
+@pytest.mark.parametrize("wait", [50, 0], ids=["held", "by interval"])
+def test_poll_delivers_config_change(agent: Agent, service: Running, body: MakeBody, name: str, wait: int) -> None:
+    poller = agent.poller(interval=0.1, wait=wait)
     poller.start()
-    eventually(lambda: service.service.poll_cache.held_polls)
+    eventually(lambda: service.service.poll_cache.held_polls if wait else len(agent.heard) >= 2)
     service.admin.put(name, body(maxPods=17))
     eventually(lambda: agent.version() > "1")
     poller.stop()
@@ -67,23 +58,11 @@ def test_long_poll_delivers_config_change(
     assert waiting
     assert waiting["config"]["node"]["maxPods"] == 17
     assert agent.secret() == OLD
+    assert agent.host.disk.at(NEXT_CONFIG).stat().st_mode & 0o777 == 0o600
     service.release()
 
 
-def test_interval_poll_delivers_config_change(
-    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
-) -> None:
-    poller = agent.poller(interval=0.1, wait=0)
-    poller.start()
-    eventually(lambda: len(agent.heard) >= 2)
-    service.admin.put(name, body(maxPods=18))
-    eventually(lambda: agent.version() > "1")
-    poller.stop()
-
-
-def test_poller_ends_with_latest_of_many_changes(
-    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
-) -> None:
+def test_poller_ends_with_latest_of_many_changes(agent: Agent, service: Running, body: MakeBody, name: str) -> None:
     poller = agent.poller(interval=0.05, wait=50)
     poller.start()
     for pods in range(20, 30):
@@ -96,7 +75,7 @@ def test_poller_ends_with_latest_of_many_changes(
 def test_poller_recovers_after_provider_outage(
     make_settings: Callable[..., ServiceSettings],
     clusters: FakeClusters,
-    body: Callable[..., dict[str, Any]],
+    body: MakeBody,
     name: str,
     tmp_path: Path,
 ) -> None:
@@ -118,6 +97,7 @@ def test_poller_recovers_after_provider_outage(
 
 
 def test_deleted_resource_is_reported_without_any_change(agent: Agent, service: Running, name: str) -> None:
+    assert agent.asks().state is ProviderState.CONNECTED
     service.admin.delete(name)
     verdict = agent.asks()
     assert verdict.state is ProviderState.DELETED
@@ -128,7 +108,7 @@ def test_deleted_resource_is_reported_without_any_change(agent: Agent, service: 
 def test_missing_cluster_is_not_reported_as_deleted_resource(
     make_settings: Callable[..., ServiceSettings],
     clusters: FakeClusters,
-    body: Callable[..., dict[str, Any]],
+    body: MakeBody,
     name: str,
     tmp_path: Path,
 ) -> None:
@@ -143,7 +123,7 @@ def test_missing_cluster_is_not_reported_as_deleted_resource(
 
 
 def test_resource_of_another_identity_is_not_authorized(
-    agent: Agent, service: Running, cloud: Cloud, body: Callable[..., dict[str, Any]], name: str
+    agent: Agent, service: Running, cloud: Cloud, body: MakeBody, name: str
 ) -> None:
     other = cloud.directory.service_principal("other", NEW)
     told = body(NEW)
@@ -166,7 +146,7 @@ def test_new_secret_is_fetched_with_old_one_and_verified(
     service: Running,
     cloud: Cloud,
     identity: EntraPrincipal,
-    body: Callable[..., dict[str, Any]],
+    body: MakeBody,
     name: str,
 ) -> None:
     assert agent.asks().is_ok
@@ -179,37 +159,6 @@ def test_new_secret_is_fetched_with_old_one_and_verified(
     assert agent.asks().is_ok, "the secret that waits works while the one in effect does not"
 
 
-def test_new_secret_is_not_adopted_until_entra_accepts_it(
-    agent: Agent,
-    service: Running,
-    cloud: Cloud,
-    identity: EntraPrincipal,
-    body: Callable[..., dict[str, Any]],
-    name: str,
-) -> None:
-    service.admin.put(name, body(NEW, maxPods=21))
-    agent.asks()
-    assert agent.secret() == OLD
-    assert "do not work yet" in agent.refused
-    assert NEW not in agent.refused
-    cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
-    assert agent.asks().changed
-    assert (agent.secret(), agent.refused) == (NEW, "")
-
-
-def test_status_report_is_accepted_by_provider(agent: Agent, service: Running, name: str) -> None:
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    agent.provider.post_action("reportStatus", {"conditions": [ready], "agentVersion": "0.1.0", "driftCount": 3})
-    shown = service.admin.get(name).properties["status"]
-    assert [(one["type"], one["status"]) for one in shown["conditions"]] == [("Ready", "True")]
-
-
-def test_unknown_action_is_refused(agent: Agent) -> None:
-    with pytest.raises(ProviderRequestError) as caught:
-        agent.provider.post_action("conquer")
-    assert not caught.value.result.is_ok
-
-
 class Came:
     """Simulates a kubelet that registers as soon as it has a token."""
 
@@ -219,7 +168,7 @@ class Came:
 
 
 @pytest.fixture
-def agent_with_key(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_path: Path) -> Agent:
+def agent_with_key(service: Running, body: MakeBody, name: str, tmp_path: Path) -> Agent:
     return joined_with_key(tmp_path, service.admin, name, body())
 
 
@@ -258,7 +207,7 @@ def types(service: Running, words: list[str]) -> None:
 
 @pytest.mark.remedy("credential-not-delivered")
 def test_bootstrap_token_is_delivered_after_the_resource_is_changed(
-    agent_with_key: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+    agent_with_key: Agent, service: Running, body: MakeBody, name: str
 ) -> None:
     changed = body()
     changed["properties"]["kubernetesAuth"] = {"useAzureAuth": True}
@@ -269,11 +218,3 @@ def test_bootstrap_token_is_delivered_after_the_resource_is_changed(
 
     types(service, command("credential-not-delivered", "aks-flex-rp node update", NAME=name))
     assert agent_with_key.source.issue_bootstrap_token()
-
-
-def test_pending_config_is_readable_by_root_only(
-    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
-) -> None:
-    service.admin.put(name, body(maxPods=22))
-    agent.asks()
-    assert agent.host.disk.at(NEXT_CONFIG).stat().st_mode & 0o777 == 0o600

@@ -84,11 +84,6 @@ class Azure:
             yield url
 
 
-@pytest.fixture(scope="module")
-def pair(authority: CertificateAuthority) -> CertificatePair:
-    return authority.issue("localhost", "localhost", names=("localhost",))
-
-
 @pytest.fixture
 def azure() -> Azure:
     return Azure()

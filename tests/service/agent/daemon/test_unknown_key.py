@@ -14,13 +14,13 @@ from aks_flex_node.agent.provider.node_assertions import NodeAssertions
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.node_keys import ASSERTION_TYPE
-from tests.service.agent.daemon.fake_providers import answer, read_request, refusal, serving
+from tests.service.agent.daemon.fake_providers import answer, read_request, refusal
 from tests.service.agent.daemon.harness import AUDIENCE, agent_on, bundle_for, script
 
 if TYPE_CHECKING:
     import socket
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
@@ -48,16 +48,15 @@ class ForgetfulProvider:
 
 
 @pytest.fixture
-def joined_to(tmp_path: Path, authority: CertificateAuthority) -> Iterator[Callable[[ForgetfulProvider], Agent]]:
+def joined_to(
+    tmp_path: Path, serve: Callable[..., int], authority: CertificateAuthority
+) -> Callable[[ForgetfulProvider], Agent]:
     """Returns a function that creates an agent with an Azure identity and a key that a provider has bound."""
-    pair, servers = authority.issue("localhost", "localhost", names=("localhost",)), []
     token = jwt.encode({"aud": AUDIENCE}, "a key that is long enough for this algorithm")
     program = script(tmp_path, f"echo '{json.dumps({'token': token, 'seconds': 3600})}'")
 
     def make(provider: ForgetfulProvider) -> Agent:
-        server = serving(provider, pair)
-        bundle = bundle_for(f"https://localhost:{server.__enter__()}", authority.certificate.read_bytes())
-        servers.append(server)
+        bundle = bundle_for(f"https://localhost:{serve(provider)}", authority.certificate.read_bytes())
         agent = agent_on(tmp_path / "root", bundle, "edge-1", program)
         store = NodeKeyStore(agent.host)
         store.ensure()
@@ -66,9 +65,7 @@ def joined_to(tmp_path: Path, authority: CertificateAuthority) -> Iterator[Calla
         agent.provider.assertions = NodeAssertions(program, agent.host, subject, in_process=True)
         return agent
 
-    yield make
-    for server in servers:
-        server.__exit__(None, None, None)
+    return make
 
 
 def is_bound(agent: Agent) -> bool:

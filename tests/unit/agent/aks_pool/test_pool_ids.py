@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from aks_flex_node.agent.aks_pool.pool_ids import (
@@ -12,6 +14,9 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
 from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.config.resolved import config_source_kind, kubelet_auth
 from aks_flex_node.errors import CommandUsageError, ConfigError
+
+if TYPE_CHECKING:
+    from tests.unit.agent.config.builders import Settings
 
 CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
 POOL = f"{CLUSTER}/agentPools/edge"
@@ -38,8 +43,8 @@ def test_printed_commands_name_the_whole_pool() -> None:
     assert pool.delete_machine_command("m1") == f"az aks nodepool delete-machines {names} --machine-names m1"
 
 
-IDENTITY: dict[str, object] = {"managedIdentity": {}}
-IN_POOL: dict[str, object] = {"targetCluster": {"resourceId": CLUSTER}, "targetAgentPoolName": "edge"}
+IDENTITY: Settings = {"managedIdentity": {}}
+IN_POOL: Settings = {"targetCluster": {"resourceId": CLUSTER}, "targetAgentPoolName": "edge"}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ IN_POOL: dict[str, object] = {"targetCluster": {"resourceId": CLUSTER}, "targetA
         ({"azure": {**IN_POOL, **IDENTITY}, "continuousMonitoring": True}, "provider"),
     ],
 )
-def test_node_has_exactly_one_config_source(document: dict[str, object], expected: str) -> None:
+def test_node_has_exactly_one_config_source(document: Settings, expected: str) -> None:
     assert config_source_kind(node_config(document)) == expected
 
 

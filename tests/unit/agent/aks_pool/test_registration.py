@@ -80,6 +80,13 @@ def host() -> RecordedHost:
     return RecordedHost({"/etc/machine-id": "0" * 32})
 
 
+@pytest.fixture
+def registered(host: RecordedHost) -> RecordedHost:
+    """A host that has registered the Machine m1 with the eTag e1."""
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    return host
+
+
 def registration(pool: FakePool, **more: object) -> MachineRegistration:
     made = MachineRegistration(lambda: pool, pool.host, POOL, "m1", WANTED, lambda _: None)
     made.sleep = lambda _: None
@@ -121,16 +128,14 @@ def test_second_registration_sends_nothing(host: RecordedHost) -> None:
     assert len(pool.puts) == 1
 
 
-def test_changed_local_settings_update_the_machine(host: RecordedHost) -> None:
-    pool = FakePool(host, replace(THERE, settings=replace(WANTED, max_pods=10)))
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+def test_changed_local_settings_update_the_machine(registered: RecordedHost) -> None:
+    pool = FakePool(registered, replace(THERE, settings=replace(WANTED, max_pods=10)))
     assert run(registration(pool)) == "e2"
 
 
-def test_newer_settings_of_the_machine_are_left_to_the_daemon(host: RecordedHost) -> None:
+def test_newer_settings_of_the_machine_are_left_to_the_daemon(registered: RecordedHost) -> None:
     newer = replace(THERE, etag="e9", settings=replace(WANTED, version="1.35.0"))
-    pool = FakePool(host, newer)
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    pool = FakePool(registered, newer)
     assert run(registration(pool, known_etag="e1")) == "e1"
     assert pool.puts == []
 
@@ -197,15 +202,13 @@ def test_host_that_lost_the_race_for_a_name_does_not_take_the_machine(host: Reco
         run(registration(pool, sleep=other_host_registers))
 
 
-def test_failed_machine_is_registered_again(host: RecordedHost) -> None:
-    pool = FakePool(host, replace(THERE, provisioning_state="Failed"))
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+def test_failed_machine_is_registered_again(registered: RecordedHost) -> None:
+    pool = FakePool(registered, replace(THERE, provisioning_state="Failed"))
     assert run(registration(pool)) == "e2"
 
 
-def test_unfinished_machine_is_waited_for(host: RecordedHost) -> None:
-    pool = FakePool(host, replace(THERE, provisioning_state="Creating"))
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+def test_unfinished_machine_is_waited_for(registered: RecordedHost) -> None:
+    pool = FakePool(registered, replace(THERE, provisioning_state="Creating"))
 
     def finish(_: float) -> None:
         pool.machine = THERE
@@ -213,10 +216,9 @@ def test_unfinished_machine_is_waited_for(host: RecordedHost) -> None:
     assert run(registration(pool, sleep=finish)) == "e1"
 
 
-def test_change_that_is_pending_is_not_recorded_as_applied(host: RecordedHost) -> None:
+def test_change_that_is_pending_is_not_recorded_as_applied(registered: RecordedHost) -> None:
     changed = replace(THERE, etag="e9", settings=replace(WANTED, kubelet={"podMaxPids": 100}))
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
-    assert run(registration(FakePool(host, changed), known_etag="e1")) == "e1"
+    assert run(registration(FakePool(registered, changed), known_etag="e1")) == "e1"
 
 
 def refusal(status: int, *, retryable: bool = False) -> AzureCallError:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
+    from tests.unit.agent.config.builders import Settings
 
 NODE = ClusterNode.read(
     {
@@ -124,10 +125,10 @@ class RecordingProgress(ProgressReporter):
         self.lines.append(f"{name} failed: {error.name}")
 
 
-def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
+def join(host: RecordedHost, config: NodeConfig | None = None, announce: Callable[[], None] | None = None) -> Engine:
     known = node_state.read(host, STATE)  # as the command does
     engine = ready_engine(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
-    NodeJoin(engine, Proven(host, engine.config)).run()
+    NodeJoin(engine, Proven(host, engine.config), announce=announce).run()
     return engine
 
 
@@ -186,7 +187,7 @@ def unit_actions(host: RecordedHost) -> list[str]:
 
 @pytest.mark.parametrize("values", [{}, CUSTOM, {"npd.enabled": False, "registryMirrors": {"x.io": ["https://m"]}}],
                          ids=["plain", "custom places", "other settings"])  # fmt: skip
-def test_joined_node_has_no_diff_and_unbootstrap_restores_the_machine(values: dict[str, object]) -> None:
+def test_joined_node_has_no_diff_and_unbootstrap_restores_the_machine(values: Settings) -> None:
     host, config = empty_host(), config_of(values)
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     before = snapshot(host)
@@ -227,56 +228,49 @@ class FrozenStateHost(RecordedHost):
 
 
 def test_unbootstrap_removes_what_it_can_when_its_state_is_read_only() -> None:
-    host = empty_host()
-    frozen = FrozenStateHost.__new__(FrozenStateHost)
-    frozen.__dict__.update(host.__dict__)
-    config = config_of()
-    engine = ready_engine(frozen, config)
-    NodeJoin(engine, Proven(frozen, config)).run()
-    frozen.frozen = True
-    left = Unbootstrap(engine_on(frozen, config), None, ProgressReporter()).run()
-    assert frozen.stat("/etc/systemd/system/kubelet.service") is None
-    assert frozen.stat("/var/lib/kubelet") is None
+    host = FrozenStateHost.__new__(FrozenStateHost)
+    host.__dict__.update(empty_host().__dict__)
+    join(host)
+    host.frozen = True
+    left = leave(host)
+    assert host.stat("/etc/systemd/system/kubelet.service") is None
+    assert host.stat("/var/lib/kubelet") is None
     assert any("read-only" in line for line in left)
 
 
 def test_failed_command_that_changed_nothing_does_not_fail_the_node() -> None:
     host = empty_host()
-    config = config_of()
-
-    def joined(announce: Callable[[], None] | None = None) -> None:
-        known = node_state.read(host, STATE).pod_cidr
-        engine = ready_engine(host, config, replace(MACHINE, pod_cidr=known))
-        NodeJoin(engine, Proven(host, config), announce=announce).run()
 
     def refused() -> None:
         raise FlexError("sign-in-failed", "The secret is wrong.")
 
-    joined()
+    join(host)
     before = node_state.read(host, STATE)
     with pytest.raises(FlexError, match="The secret is wrong"):
-        joined(refused)
+        join(host, announce=refused)
     assert node_state.read(host, STATE) == before
     host.apply(Remove("/etc/systemd/system/containerd.service"))  # repaired before the failure
     with pytest.raises(FlexError, match="The secret is wrong"):
-        joined(refused)
+        join(host, announce=refused)
     assert node_state.read(host, STATE).phase is Phase.NODE_FAILED
 
 
 @pytest.mark.parametrize(
     ("values", "restarted"),
     [
-        ({"node.labels": {"a": "b"}}, []),
+        ({"node.labels": {"a": "b"}, "node.taints": ["edge=true:NoSchedule"]}, []),
         ({"node.maxPods": 50}, ["restart kubelet.service"]),
         ({"containerd.pauseImage": "pause:3.10"}, ["restart containerd.service"]),
         ({"runc.version": "1.4.0"}, ["restart containerd.service"]),
+        ({"containerd.version": "2.1.0"}, ["restart containerd.service"]),
+        ({"proxy.https": "http://proxy:3128"}, ["restart containerd.service", "restart kubelet.service"]),
         ({"kubernetes.version": "1.34.5"}, ["restart kubelet.service"]),
         ({"registryMirrors": {"x.io": ["https://m"]}}, []),
         ({"cni.version": "1.8.0"}, []),
     ],
     ids=str,
 )
-def test_config_change_restarts_only_affected_services(values: dict[str, object], restarted: list[str]) -> None:
+def test_config_change_restarts_only_affected_services(values: Settings, restarted: list[str]) -> None:
     host = empty_host()
     join(host)
     host.done.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,10 +18,13 @@ from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
 
-BY_TOKEN: dict[str, object] = {"azure.arc.enabled": True}
-EXEC: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "exec"}
-CERTIFICATE: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "certificate"}
-PRINCIPAL: dict[str, object] = {
+if TYPE_CHECKING:
+    from tests.unit.agent.config.builders import Settings
+
+BY_TOKEN: Settings = {"azure.arc.enabled": True}
+EXEC: Settings = {**BY_TOKEN, "node.kubelet.auth": "exec"}
+CERTIFICATE: Settings = {**BY_TOKEN, "node.kubelet.auth": "certificate"}
+PRINCIPAL: Settings = {
     "azure.servicePrincipal.clientId": "a",
     "azure.servicePrincipal.clientSecret": "s",
     "node.kubelet.auth": "exec",
@@ -31,9 +34,7 @@ PRINCIPAL: dict[str, object] = {
 @pytest.mark.parametrize(
     ("settings", "lost"), [(EXEC, True), (BY_TOKEN, False), (CERTIFICATE, False), (PRINCIPAL, False)]
 )
-def test_arc_removal_is_refused_when_the_kubelet_authenticates_through_arc(
-    settings: dict[str, object], lost: bool
-) -> None:
+def test_arc_removal_is_refused_when_the_kubelet_authenticates_through_arc(settings: Settings, lost: bool) -> None:
     config = config_of(settings)
     if not lost:
         return prerequisites.refuse_arc_in_use(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,10 +31,9 @@ from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.client_certificates import client_pem
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
-from tests.unit.agent.config.builders import CLUSTER_ID, load_plain
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings, load_plain
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -44,7 +43,7 @@ OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")
 
 
 def config(room: Path, name: str = "edge-1", cluster: str = "") -> NodeConfig:
-    more: dict[str, object] = {"azure.targetCluster.resourceId": cluster} if cluster else {}
+    more: Settings = {"azure.targetCluster.resourceId": cluster} if cluster else {}
     return config_of({"node.name": name, "paths.kubernetes.kubeletDir": str(room), **more})
 
 
@@ -168,7 +167,7 @@ def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str)
     joined = NodeState().with_phase(Phase.NODE_JOINED, applied="2026-01-02T03:04:05Z")
     node_state.write(host, f"{DATA}/state.json", joined)
     api = Answers({("PATCH", NODE): [{}]})
-    workflow.record_applied_config(engine_on(host), "edge-1", ProgressReporter(), cast("ApiClient", api))
+    workflow.record_applied_config(engine_on(host), "edge-1", ProgressReporter(), api.client)
     assert api.asked == ([("PATCH", NODE)] if version else [])
 
 

@@ -23,7 +23,7 @@ from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, Settings, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ def test_config_validate_accepts_a_valid_config(file: Path) -> None:
 def validated(tmp_path: Path) -> Callable[..., tuple[int, Any]]:
     """Returns a function that validates a configuration; it returns the exit code and the JSON output."""
 
-    def validate(values: dict[str, object], *words: str) -> tuple[int, Any]:
+    def validate(values: Settings, *words: str) -> tuple[int, Any]:
         path = tmp_path / "config.json"
         path.touch(mode=0o600)
         path.write_text(settings(values))
@@ -158,7 +158,7 @@ ARC_SETTINGS = {"azure.subscriptionId": "s", "azure.tenantId": "t", "azure.resou
     ],
 )
 def test_config_validate_refuses_what_a_join_cannot_use(
-    validated: Callable[..., tuple[int, Any]], values: dict[str, object], path: str, said: str
+    validated: Callable[..., tuple[int, Any]], values: Settings, path: str, said: str
 ) -> None:
     code, found = validated({**JOIN, **values})
     (problem,) = found["problems"]
@@ -177,7 +177,7 @@ def test_config_validate_lists_what_a_join_reads_from_azure(
     assert all(CLUSTER_ID in request for request in requests.values())
 
 
-MANAGED_BY_PRINCIPAL: dict[str, object] = {
+MANAGED_BY_PRINCIPAL: Settings = {
     "azure.bootstrapToken.token": None,
     "continuousMonitoring": True,
     "azure.targetCluster.resourceId": CLUSTER_ID,
@@ -192,7 +192,7 @@ MANAGED_BY_PRINCIPAL: dict[str, object] = {
     ids=["managed node without a token", "private cloud"],
 )
 def test_config_validate_accepts_what_a_join_can_use(
-    validated: Callable[..., tuple[int, Any]], values: dict[str, object]
+    validated: Callable[..., tuple[int, Any]], values: Settings
 ) -> None:
     assert validated({**JOIN, **values})[0] == 0
 

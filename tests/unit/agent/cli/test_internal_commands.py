@@ -20,7 +20,7 @@ from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.errors import ConfigError
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_plain, load_settings, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings, load_plain, load_settings, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def test_unknown_job_is_refused(
     assert "job-unknown" in capsys.readouterr().err
 
 
-WAYS: dict[str, tuple[dict[str, object], dict[str, str], dict[str, object]]] = {
+WAYS: dict[str, tuple[Settings, dict[str, str], Settings]] = {
     "in the file": ({**JOIN, **PRINCIPAL, SECRET: CANARY}, {}, {}),
     "in files": (
         {**PRINCIPAL, "azure.bootstrapToken.tokenFile": "{room}/token", f"{SECRET}File": "{room}/secret"},
@@ -227,7 +227,7 @@ def test_stored_pool_settings_complete_the_file_of_a_joined_node(
     ],
     ids=str,
 )
-def test_management_is_refused_without_cluster_or_azure_identity(values: dict[str, object], name: str) -> None:
+def test_management_is_refused_without_cluster_or_azure_identity(values: Settings, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         management.check_management(load_settings({**JOIN, **values}).config, "edge-1", is_key_bound=False)
     assert caught.value.name == name
@@ -236,7 +236,7 @@ def test_management_is_refused_without_cluster_or_azure_identity(values: dict[st
 @pytest.mark.parametrize(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
-def test_management_is_accepted_with_cluster_and_azure_identity(identity: dict[str, object]) -> None:
+def test_management_is_accepted_with_cluster_and_azure_identity(identity: Settings) -> None:
     management.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1", is_key_bound=False)
 
 

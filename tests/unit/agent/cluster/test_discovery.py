@@ -14,13 +14,14 @@ from aks_flex_node.azure.arm import refused_error
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.builders import config_of, empty_host
-from tests.unit.agent.config.builders import CA, CLUSTER_ID
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, Settings
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
 LEFT_OUT = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
-NAMED: dict[str, object] = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}
+NAMED: Settings = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}
+INCOMPLETE = config_of(NAMED, without=LEFT_OUT)
 KUBECONFIG = {
     "clusters": [{"name": "c", "cluster": {"server": "https://c.example:443", "certificate-authority-data": CA}}],
     "users": [{"name": "admin", "user": {"token": "canary-of-an-admin"}}],
@@ -32,7 +33,7 @@ class Azure:
         self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
-        assert path == discovery.cluster_id(config_of(NAMED, without=LEFT_OUT))
+        assert path == discovery.cluster_id(INCOMPLETE)
         network = {"dnsServiceIP": "10.0.0.10"}
         return {"properties": {"currentKubernetesVersion": "1.34.4", "networkProfile": network}}
 
@@ -42,15 +43,15 @@ class Azure:
 
 
 def test_discovery_stores_address_and_ca_without_the_credential() -> None:
-    host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
-    assert discovery.needs_discovery(config)
+    host = empty_host()
+    assert discovery.needs_discovery(INCOMPLETE)
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
-    discovery.store_facts(host, discovery.discover(config, Azure()))
+    discovery.store_facts(host, discovery.discover(INCOMPLETE, Azure()))
     assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
     entry = host.stat(CLUSTER_FACTS)
     assert entry
     assert entry.mode == 0o600
-    complete = discovery.with_facts(config, discovery.stored_facts(host))
+    complete = discovery.with_facts(INCOMPLETE, discovery.stored_facts(host))
     assert not discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
@@ -72,15 +73,14 @@ class Limited(Azure):
 
 @pytest.mark.parametrize("status", [400, 403])
 def test_discovery_uses_the_user_credential_without_the_admin_role(status: int) -> None:
-    config = config_of(NAMED, without=LEFT_OUT)
-    found = discovery.discover(config, Limited("listClusterAdminCredential", status=status))
+    found = discovery.discover(INCOMPLETE, Limited("listClusterAdminCredential", status=status))
     assert found.server == "https://c.example:443"
 
 
 def test_discovery_reports_the_missing_admin_role_if_both_are_refused() -> None:
     azure = Limited("listClusterAdminCredential", "listClusterUserCredential")
     with pytest.raises(FlexError, match="listClusterAdminCredential"):
-        discovery.discover(config_of(NAMED, without=LEFT_OUT), azure)
+        discovery.discover(INCOMPLETE, azure)
 
 
 def test_configured_version_takes_precedence_over_discovered_version() -> None:
@@ -89,8 +89,7 @@ def test_configured_version_takes_precedence_over_discovered_version() -> None:
 
 
 def test_discovered_facts_of_another_cluster_are_not_used() -> None:
-    config = config_of(NAMED, without=LEFT_OUT)
-    found = discovery.discover(config, Azure())
+    found = discovery.discover(INCOMPLETE, Azure())
     other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
     assert discovery.with_facts(other, found) == other
 
@@ -111,7 +110,7 @@ def test_unreadable_stored_cluster_facts_are_ignored(text: bytes) -> None:
 @pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
 def test_discovery_reports_a_credential_without_an_api_server(kubeconfig: Any) -> None:
     with pytest.raises(ClusterError, match="does not contain an API server"):
-        discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
+        discovery.discover(INCOMPLETE, Azure(kubeconfig))
 
 
 OLD = discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
@@ -132,18 +131,14 @@ def selected_server(
 
 
 def test_unjoined_machine_repeats_discovery_or_uses_stored_facts() -> None:
-    config = config_of(NAMED, without=LEFT_OUT)
-    assert selected_server(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
-    assert selected_server(config, OLD, joined=False) == "https://old.example:443"  # better than none
+    assert selected_server(INCOMPLETE, OLD, joined=False, azure=Azure()) == "https://c.example:443"
+    assert selected_server(INCOMPLETE, OLD, joined=False) == "https://old.example:443"  # better than none
     with pytest.raises(FlexError, match="cannot be reached"):
-        selected_server(config, None, joined=False)
+        selected_server(INCOMPLETE, None, joined=False)
 
 
 def test_joined_node_keeps_the_cluster_facts_it_joined_with() -> None:
-    assert (
-        selected_server(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure())
-        == "https://old.example:443"
-    )
+    assert selected_server(INCOMPLETE, OLD, joined=True, azure=Azure()) == "https://old.example:443"
 
 
 def test_complete_config_is_used_without_discovery() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.client_certificates import client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
 from tests.unit.agent.test_certificates import UTC
-
-if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.client import ApiClient
 
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 KUBECONFIG = "/var/lib/kubelet/kubeconfig"
@@ -47,7 +44,7 @@ def machine() -> RecordedHost:
 
 def seen(host: RecordedHost, answer: Any = NODE, left: float = 86400.0) -> NodeHealth:
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
-    return check_node_health(host, config_of(), "edge-1", cast("ApiClient", api), now=lambda: END.timestamp() - left)
+    return check_node_health(host, config_of(), "edge-1", api.client, now=lambda: END.timestamp() - left)
 
 
 def test_healthy_node_has_no_lost_reason_and_no_failed_services() -> None:
@@ -149,7 +146,7 @@ def test_node_with_token_auth_needs_no_certificate(answer: Any, lost: str) -> No
     host = machine()
     host.apply(Remove(CERTIFICATE))
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
-    sight = check_node_health(host, config_of(AZURE), "edge-1", cast("ApiClient", api))
+    sight = check_node_health(host, config_of(AZURE), "edge-1", api.client)
     assert (sight.uses_tokens, sight.expired, sight.expiring, sight.lost_reason) == (True, False, False, lost)
 
 

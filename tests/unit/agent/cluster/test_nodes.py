@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from aks_flex_node.agent.cluster import nodes
-from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explain_connection_error
+from aks_flex_node.agent.cluster.client import ApiStatusError, explain_connection_error
 from aks_flex_node.agent.cluster.nodes import ClusterNode, NodeRemoval
 from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION, MACHINE_ANNOTATION
 from aks_flex_node.api.machine_identity import hash_machine_id
@@ -63,7 +63,7 @@ class Clock:
 
 def drained(api: Answers, seconds: float = 1.0) -> list[str]:
     clock = Clock()
-    server = cast("ApiClient", api)
+    server = api.client
     nodes.cordon(server, "edge-1")
     return list(nodes.drain_pods(server, "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep))
 
@@ -82,12 +82,12 @@ def test_newly_registered_cluster_node_has_empty_defaults() -> None:
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_missing_node_is_not_found(status: int) -> None:
-    assert nodes.find(cast("ApiClient", api_of(node=ApiStatusError(status, "", ""))), "edge-1") is None
+    assert nodes.find(api_of(node=ApiStatusError(status, "", "")).client, "edge-1") is None
 
 
 def test_unauthorized_response_is_not_taken_for_a_missing_node() -> None:
     with pytest.raises(ApiStatusError):
-        nodes.find(cast("ApiClient", api_of(node=ApiStatusError(401, "Unauthorized", ""))), "edge-1")
+        nodes.find(api_of(node=ApiStatusError(401, "Unauthorized", "")).client, "edge-1")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_unauthorized_response_is_not_taken_for_a_missing_node() -> None:
 )
 def test_daemonset_and_static_pods_are_not_evictable(metadata: dict[str, Any], moves: bool) -> None:
     api = api_of(pods=[[pod(**metadata)]])
-    assert [nodes.is_evictable(one) for one in nodes.pods(cast("ApiClient", api), "edge-1")] == [moves]
+    assert [nodes.is_evictable(one) for one in nodes.pods(api.client, "edge-1")] == [moves]
 
 
 def test_drain_cordons_before_it_evicts() -> None:
@@ -133,14 +133,14 @@ def test_drain_times_out_and_returns_the_remaining_pods() -> None:
 def test_drain_returns_the_reason_for_each_remaining_pod() -> None:
     api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
     clock = Clock()
-    stayed = nodes.drain_pods(cast("ApiClient", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
+    stayed = nodes.drain_pods(api.client, "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
     assert stayed == {"default/web": BUDGET.message, "default/old": "still terminating"}
     assert ("PATCH", NODE) not in api.asked
 
 
 def test_cordon_for_update_sets_our_annotation_in_the_same_request() -> None:
     api = api_of()
-    nodes.cordon_for_update(cast("ApiClient", api), "edge-1")
+    nodes.cordon_for_update(api.client, "edge-1")
     assert api.bodies[0]["spec"] == {"unschedulable": True}
     assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED_ANNOTATION]
 
@@ -149,7 +149,7 @@ def test_cordon_for_update_sets_our_annotation_in_the_same_request() -> None:
 def test_uncordon_only_applies_to_nodes_cordoned_by_the_agent(ours: bool) -> None:
     metadata = {"name": "edge-1", "annotations": {CORDONED_ANNOTATION: "now"} if ours else {}}
     api = api_of(node={**DOCUMENT, "metadata": metadata})
-    assert nodes.uncordon(cast("ApiClient", api), "edge-1") is ours
+    assert nodes.uncordon(api.client, "edge-1") is ours
     wanted = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
     assert api.bodies[1:] == ([wanted] if ours else [])
 
@@ -168,7 +168,7 @@ def test_label_sync_keeps_labels_of_others(
     there: dict[str, str], wanted: dict[str, str], earlier: str, changes: dict[str, str | None] | None
 ) -> None:
     api, node = api_of(), ClusterNode.read({"metadata": {"name": "edge-1", "labels": there}})
-    changed = nodes.sync_labels(cast("ApiClient", api), node, wanted, frozenset(earlier.split()))
+    changed = nodes.sync_labels(api.client, node, wanted, frozenset(earlier.split()))
     assert changed == sorted(changes or {})
     assert api.bodies == ([{"metadata": {"labels": changes}}] if changes else [])
 
@@ -177,12 +177,12 @@ def test_label_sync_keeps_labels_of_others(
     ("answer", "why_not"), [({}, ""), (BUDGET, BUDGET.message), (ApiStatusError(404, "NotFound", ""), "")], ids=str
 )
 def test_eviction_returns_the_reason_when_it_is_blocked(answer: Any, why_not: str) -> None:
-    assert nodes.evict(cast("ApiClient", api_of(evict=[answer])), pod()) == why_not
+    assert nodes.evict(api_of(evict=[answer]).client, pod()) == why_not
 
 
 def test_forbidden_eviction_raises() -> None:
     with pytest.raises(ApiStatusError):
-        nodes.evict(cast("ApiClient", api_of(evict=[ApiStatusError(403, "Forbidden", "")])), pod())
+        nodes.evict(api_of(evict=[ApiStatusError(403, "Forbidden", "")]).client, pod())
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_node_removal_returns_the_commands_left_for_the_operator(
     answers: dict[str, Any], to_type: list[str], notes: list[str]
 ) -> None:
     told: list[str] = []
-    assert NodeRemoval(cast("ApiClient", api_of(**answers)), "edge-1", 0.0).run(told.append) == to_type
+    assert NodeRemoval(api_of(**answers).client, "edge-1", 0.0).run(told.append) == to_type
     assert told == notes
 
 
 def test_node_removal_needs_no_commands_when_the_provider_deletes_the_node() -> None:
     told: list[str] = []
     api = api_of(nodes=[DOCUMENT, ApiStatusError(404, "", "")], delete=ApiStatusError(403, "Forbidden", ""))
-    assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
+    assert NodeRemoval(api.client, "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
     assert told == ["the resource provider deleted node edge-1 from the cluster"]
 
 
@@ -250,7 +250,7 @@ def test_node_that_lives_on_another_machine_is_not_removed(reported: str, marked
     metadata = {"name": "edge-1", "annotations": {MACHINE_ANNOTATION: marked} if marked else {}}
     api, told = api_of(node={**DOCUMENT, "metadata": metadata, "status": status}), list[str]()
 
-    assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, machine_id=own).run(told.append) == []
+    assert NodeRemoval(api.client, "edge-1", 0.0, machine_id=own).run(told.append) == []
 
     assert ("node edge-1 lives on another machine (10.0.0.2) and is kept" in told) is kept
     assert (list(filter(None, api.bodies)) == []) is kept
@@ -258,13 +258,13 @@ def test_node_that_lives_on_another_machine_is_not_removed(reported: str, marked
 
 def test_node_removal_names_pods_that_were_not_drained() -> None:
     told: list[str] = []
-    NodeRemoval(cast("ApiClient", api_of(pods=[[pod()]])), "edge-1", 0.0).run(told.append)
+    NodeRemoval(api_of(pods=[[pod()]]).client, "edge-1", 0.0).run(told.append)
     assert told[:2] == ["draining 1 pod", "pods not evicted within 0 s: default/web"]
 
 
 def test_mark_left_sets_an_annotation() -> None:
     api = api_of()
-    nodes.mark_left(cast("ApiClient", api), "edge-1")
+    nodes.mark_left(api.client, "edge-1")
     assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT_ANNOTATION]
 
 

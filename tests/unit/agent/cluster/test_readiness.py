@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,6 +14,9 @@ from tests.client_certificates import client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
 from tests.unit.agent.cluster.test_diagnosis import SWAP, UNAUTHORIZED
+
+if TYPE_CHECKING:
+    from tests.unit.agent.config.builders import Settings
 
 NODE = "/api/v1/nodes/edge-1"
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
@@ -37,7 +40,7 @@ class Scene:
         certified: bool = True,
         healthy: bool = True,
         seconds: float | None = None,
-        values: dict[str, object] | None = None,
+        values: Settings | None = None,
     ) -> None:
         argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
         files = {CERTIFICATE: client_pem()} if certified else {}
@@ -76,7 +79,7 @@ def test_healthy_node_passes_all_readiness_steps_without_waiting() -> None:
 
 
 def test_temporarily_refused_certificate_is_not_an_azure_identity_error() -> None:
-    by_identity: dict[str, object] = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
+    by_identity: Settings = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
     answers = [*[ApiStatusError(401, "Unauthorized", "")] * 20, document()]
     refused = 'E1115 06:00:01.1 1 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Unauthorized"'
     scene = Scene(*answers, words=refused, values=by_identity)
@@ -226,7 +229,7 @@ def test_local_problem_is_reported_without_asking_the_cluster(scene: Scene, word
     [({}, True), ({"provider.url": "https://rp.example:8443"}, False)],
     ids=str,
 )
-def test_taint_commands_are_printed_only_without_a_provider(values: dict[str, object], told: bool) -> None:
+def test_taint_commands_are_printed_only_without_a_provider(values: Settings, told: bool) -> None:
     scene = Scene(values={**values, "node.taints": ["edge=true:NoSchedule"]})
     scene.proof.sync_labels(scene.proof.wait_registered(), {}, frozenset())
     assert any("kubectl taint nodes edge-1 edge=true:NoSchedule" in line for line in scene.said) is told

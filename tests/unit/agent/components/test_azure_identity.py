@@ -14,10 +14,10 @@ from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.resources import File, FileLine
 from tests.unit.agent.builders import MACHINE, config_of, files_of, text_of
-from tests.unit.agent.config.builders import load_plain
+from tests.unit.agent.config.builders import Settings, load_plain
 
 TOKEN = ("azure.bootstrapToken.token",)
-PRINCIPAL: dict[str, object] = {
+PRINCIPAL: Settings = {
     "azure.tenantId": "f1e0f1e0-0000-4000-8000-000000000001",
     "azure.servicePrincipal.clientId": "11111111-0000-4000-8000-000000000000",
     "azure.servicePrincipal.clientSecret": "canary-of-a-secret",
@@ -42,9 +42,7 @@ FOLDER = "/var/lib/kubelet"
         ({**PRINCIPAL, "node.kubelet.auth": "certificate"}, TOKEN, "certificate"),
     ],
 )
-def test_kubelet_auth_is_derived_from_the_config(
-    values: dict[str, object], without: tuple[str, ...], auth: str
-) -> None:
+def test_kubelet_auth_is_derived_from_the_config(values: Settings, without: tuple[str, ...], auth: str) -> None:
     assert kubelet_auth(config_of(values, without=without)) == auth
 
 

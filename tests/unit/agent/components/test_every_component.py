@@ -18,9 +18,10 @@ from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
+    from tests.unit.agent.config.builders import Settings
 
 COMPONENTS = (agent.COMPONENT, *SEQUENCE)
-CUSTOM: dict[str, object] = {
+CUSTOM: Settings = {
     "paths.dataDir": "/data/flex/state",
     "paths.logDir": "/data/flex-log",
     "paths.installDir": "/data/programs",
@@ -45,11 +46,11 @@ everyone = pytest.mark.parametrize("component", COMPONENTS, ids=[one.name for on
 
 @everyone
 def test_component_spec_is_deterministic(component: Component) -> None:
-    values: dict[str, object] = {
+    values: Settings = {
         "node.labels": {"b": "2", "a": "1"},
         "registryMirrors": {"z": ["https://m"], "a": []},
     }
-    turned: dict[str, object] = {
+    turned: Settings = {
         "node.labels": {"a": "1", "b": "2"},
         "registryMirrors": {"a": [], "z": ["https://m"]},
     }
@@ -88,9 +89,7 @@ def units(spec: Spec) -> dict[str, str]:
 
 @pytest.mark.parametrize("values", [{}, CUSTOM, {"proxy.https": "http://u:p%40x@proxy:3128"}], ids=str)
 @everyone
-def test_component_units_are_valid_for_systemd_and_contain_no_secrets(
-    component: Component, values: dict[str, object]
-) -> None:
+def test_component_units_are_valid_for_systemd_and_contain_no_secrets(component: Component, values: Settings) -> None:
     for path, text in units(component.desired(config_of(values), MACHINE)).items():
         assert text.startswith(f"# {MANAGED_MARK}\n"), path
         for line in text.splitlines():

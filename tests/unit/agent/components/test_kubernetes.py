@@ -19,7 +19,7 @@ from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS, reserved_kubelet_option
 from tests.unit.agent.builders import MACHINE, config_of, desired, files_of, folders_of, links_of, service_of, text_of
-from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +95,7 @@ def test_kubelet_files_are_mode_0600_and_cluster_ca_is_world_readable() -> None:
     ],
     ids=str,
 )
-def test_kubelet_settings_are_rendered_into_the_kubelet_config(
-    values: dict[str, object], key: str, expected: object
-) -> None:
+def test_kubelet_settings_are_rendered_into_the_kubelet_config(values: Settings, key: str, expected: object) -> None:
     values = {name.replace("serverTlsBootstrap", "serverTLSBootstrap"): value for name, value in values.items()}
     assert yaml.safe_load(kubelet_configuration(config_of(values), MACHINE)).get(key) == expected
 
@@ -128,15 +126,13 @@ def environment(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def flags_of(values: dict[str, object], hostname: str = "edge-1", address: str = "198.18.0.5") -> list[str]:
+def flags_of(values: Settings, hostname: str = "edge-1", address: str = "198.18.0.5") -> list[str]:
     machine = replace(MACHINE, hostname=hostname, address=address)
     return environment(text_of(kubelet.desired(config_of(values), machine), DEFAULTS))["KUBELET_FLAGS"].split()
 
 
 def test_kubelet_labels_are_sorted_and_mark_the_node_as_unmanaged_by_aks() -> None:
-    values: dict[str, object] = {
-        "node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}
-    }
+    values: Settings = {"node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}}
     labels = environment(text_of(desired(kubelet, values), REGISTRATION))["KUBELET_NODE_LABELS"]
     assert labels == "a.example/b=x_y.z,kubernetes.azure.com/managed=false,z=1"
     assert shlex.split(labels) == [labels], "it means the same to systemd without quotes"
@@ -158,7 +154,7 @@ def test_kubelet_labels_are_sorted_and_mark_the_node_as_unmanaged_by_aks() -> No
     ],
 )
 def test_kubelet_flags_are_rendered_from_settings_and_machine(
-    values: dict[str, object], hostname: str, address: str, flag: str, there: bool
+    values: Settings, hostname: str, address: str, flag: str, there: bool
 ) -> None:
     flags = flags_of(values, hostname, address)
     assert any(given == flag or given.startswith(f"{flag}=") for given in flags) is there
@@ -196,15 +192,8 @@ def test_kubelet_taints_flag_is_empty_without_taints(taints: list[str], flag: st
     assert environment(text_of(spec, REGISTRATION))["KUBELET_NODE_TAINTS"] == flag
 
 
-def test_label_and_taint_changes_do_not_restart_the_kubelet() -> None:
-    plain = service_of(desired(kubelet))
-    values: dict[str, object] = {"node.labels": {"site": "b"}, "node.taints": ["edge=true:NoSchedule"]}
-    assert service_of(desired(kubelet, values)) == plain
-    assert REGISTRATION not in plain.inputs
-
-
 def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> None:
-    monitored: dict[str, object] = {
+    monitored: Settings = {
         "continuousMonitoring": True,
         "azure.managedIdentity": {},
         "azure.targetCluster.resourceId": CLUSTER_ID,
@@ -215,7 +204,7 @@ def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> No
 
 
 def test_pool_node_keeps_its_unit_and_kubeconfig_without_the_token() -> None:
-    pool: dict[str, object] = {
+    pool: Settings = {
         "azure.managedIdentity": {},
         "azure.targetCluster.resourceId": CLUSTER_ID,
         "azure.targetAgentPoolName": "edge",
@@ -251,7 +240,7 @@ def test_bootstrap_kubeconfig_names_the_cluster_and_is_secret() -> None:
 
 
 def test_kubelet_proxy_settings_are_in_its_secret_environment_file() -> None:
-    values: dict[str, object] = {"proxy.https": "http://me:p%40ss@proxy:3128"}
+    values: Settings = {"proxy.https": "http://me:p%40ss@proxy:3128"}
     file = files_of(desired(kubelet, values))[DEFAULTS]
     assert 'HTTPS_PROXY="http://me:p%40ss@proxy:3128"\n' in file.content.decode()
     assert file.secret
@@ -323,9 +312,7 @@ def test_kubelet_link_points_to_the_configured_version() -> None:
         ({"cni.bridge": False}, "10.244.3.0/24", None),
     ],
 )
-def test_cni_config_is_built_from_the_assigned_pod_cidr(
-    values: dict[str, object], cidr: str, route: str | None
-) -> None:
+def test_cni_config_is_built_from_the_assigned_pod_cidr(values: Settings, cidr: str, route: str | None) -> None:
     spec = desired(cni, values, pod_cidr=cidr)
     assert (NETWORK in files_of(spec)) is (route is not None)
     if route:
@@ -339,10 +326,6 @@ def test_cni_plugins_are_linked_individually() -> None:
     links = links_of(desired(cni))
     assert links["/opt/cni/bin/bridge"] == "/opt/aks-flex-node/cni/1.9.1/bin/bridge"
     assert len(links) == len(cni.PLUGINS)
-
-
-def test_disabled_npd_has_an_empty_spec() -> None:
-    assert desired(npd, {"npd.enabled": False}) == Spec()
 
 
 def test_npd_service_requires_the_kubelet_kubeconfig() -> None:

@@ -25,12 +25,12 @@ from tests.unit.agent.builders import (
     folders_of,
     links_of,
     ready_engine,
-    service_of,
     text_of,
 )
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
+    from tests.unit.agent.config.builders import Settings
 
 CONFIG = "/etc/containerd/config.toml"
 UNIT = "/etc/systemd/system/containerd.service"
@@ -43,7 +43,7 @@ def toml(text: str) -> dict[str, Any]:
     return found
 
 
-def parsed(values: dict[str, object], machine: Machine = MACHINE) -> dict[str, Any]:
+def parsed(values: Settings, machine: Machine = MACHINE) -> dict[str, Any]:
     return toml(text_of(containerd.desired(config_of(values), machine), CONFIG))
 
 
@@ -70,7 +70,7 @@ def test_containerd_1_config_uses_version_2_syntax() -> None:
         ("2.1.0-rc.1", {"bin_dirs": ["/opt/cni/bin"]}),
     ],
 )
-def test_containerd_2_config_uses_version_3_syntax(version: str, cni: dict[str, object]) -> None:
+def test_containerd_2_config_uses_version_3_syntax(version: str, cni: Settings) -> None:
     made = parsed({"containerd.version": version})
     runtime, images = (made["plugins"][f"io.containerd.cri.v1.{name}"] for name in ("runtime", "images"))
     assert made["version"] == 3
@@ -123,29 +123,8 @@ def test_containerd_hosts_file_lists_mirrors_in_order() -> None:
     assert "/etc/containerd/certs.d/_default" in folders_of(spec)
 
 
-def test_mirror_change_does_not_restart_containerd() -> None:
-    plain = service_of(desired(containerd))
-    mirrored = service_of(desired(containerd, {"registryMirrors": {"x.io": ["https://m"]}}))
-    assert plain == mirrored
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"runc.version": "1.4.0"},
-        {"containerd.version": "2.1.0"},
-        {"containerd.pauseImage": "pause:3.10"},
-        {"proxy.https": "http://proxy:3128"},
-    ],
-    ids=str,
-)
-def test_containerd_restarts_when_its_config_or_programs_change(values: dict[str, object]) -> None:
-    before, after = (service_of(desired(containerd, given)) for given in ({}, values))
-    assert before.fingerprint != after.fingerprint
-
-
 def test_containerd_proxy_settings_are_in_a_secret_mode_0600_file() -> None:
-    values: dict[str, object] = {
+    values: Settings = {
         "proxy.http": "http://me:a%20$b`c@proxy:3128",
         "proxy.https": "https://proxy:3129",
         "proxy.noProxy": ["10.0.0.0/8", ".example"],

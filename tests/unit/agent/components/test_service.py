@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,11 +34,14 @@ from tests.unit.agent.builders import (
 )
 from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
 
-MANAGED: dict[str, object] = {"continuousMonitoring": True}
-RENEWS: dict[str, object] = {**MANAGED, "agent.version": "v0.2.0"}
+if TYPE_CHECKING:
+    from tests.unit.agent.config.builders import Settings
+
+MANAGED: Settings = {"continuousMonitoring": True}
+RENEWS: Settings = {**MANAGED, "agent.version": "v0.2.0"}
 
 
-def unit(values: dict[str, object] | None = None, **machine: object) -> list[str]:
+def unit(values: Settings | None = None, **machine: object) -> list[str]:
     config = config_of({**MANAGED, **(values or {})})
     return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT_FILE).splitlines()  # type: ignore[arg-type]
 

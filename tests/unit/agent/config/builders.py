@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
@@ -14,6 +14,7 @@ from aks_flex_node.agent.config.problems import ConfigProblem, InvalidConfigErro
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Settings: TypeAlias = dict[str, object]  # dotted paths with their values, such as {"node.maxPods": 5}
 TOKEN = "abcdef.0123456789abcdef"
 PEM = """\
 -----BEGIN CERTIFICATE-----

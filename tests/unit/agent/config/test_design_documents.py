@@ -11,7 +11,7 @@ from aks_flex_node.agent.config.loader import load_text, missing_for_join, with_
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.config.resolved import kubelet_auth, log_file, target_cluster
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, load_plain, load_settings
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, Settings, load_plain, load_settings
 
 BUNDLE = {
     "config": {
@@ -124,7 +124,7 @@ def test_provider_config_bundle_from_the_design_is_accepted() -> None:
     [{}, {"provider": {"url": "https://rp.example"}}],
     ids=["bundle", "file with a provider"],
 )
-def test_managed_node_without_a_token_joins_with_its_identity(more: dict[str, object]) -> None:
+def test_managed_node_without_a_token_joins_with_its_identity(more: Settings) -> None:
     text = json.dumps({"config": {**BUNDLE["config"], **more}})
 
     loaded = with_join_method(load_plain(text, "bundle"), None)
@@ -147,9 +147,7 @@ def test_managed_node_without_a_token_joins_with_its_identity(more: dict[str, ob
     ],
     ids=["token", "token file", "auth", "joined with a token"],
 )
-def test_managed_node_with_a_token_keeps_its_token(
-    change: dict[str, object], applied: dict[str, object] | None
-) -> None:
+def test_managed_node_with_a_token_keeps_its_token(change: Settings, applied: Settings | None) -> None:
     loaded = load_text(json.dumps(BUNDLE), "bundle", {}, change)
 
     chosen = with_join_method(loaded, load_settings(applied).config if applied else None)
@@ -166,14 +164,14 @@ def test_node_that_joined_with_its_identity_keeps_it() -> None:
     assert kubelet_auth(again.config) == "certificate"
 
 
-IDENTITIES: list[dict[str, object]] = [
+IDENTITIES: list[Settings] = [
     {"servicePrincipal": {"clientId": "11111111-0000-4000-8000-000000000000", "clientSecret": "canary"}},
     {"managedIdentity": {"clientId": "11111111-0000-4000-8000-000000000000"}},
 ]
 
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=["principal", "managed identity"])
-def test_file_without_provider_joins_by_certificate_and_keeps_it(identity: dict[str, object]) -> None:
+def test_file_without_provider_joins_by_certificate_and_keeps_it(identity: Settings) -> None:
     """By exec, root on the machine can read the Secrets of all pods of the cluster."""
     text = json.dumps({"azure": {"tenantId": "f1e0f1e0-0000-4000-8000-000000000001", **identity}})
 

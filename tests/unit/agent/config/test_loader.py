@@ -11,10 +11,10 @@ import pytest
 from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
+from aks_flex_node.agent.config.resolved import ca_certificate, log_file, target_cluster
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, load_plain, load_settings, problems_of
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, Settings, load_plain, load_settings, problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,23 +158,6 @@ def test_partial_config_loads_and_lists_settings_missing_for_a_join() -> None:
     ]
 
 
-def test_complete_config_has_nothing_missing_for_a_join() -> None:
-    config = load_settings(
-        {
-            "node.kubelet.serverURL": "https://api.example:443",
-            "node.kubelet.caCertData": CA,
-            "azure.bootstrapToken.token": TOKEN,
-            "kubernetes.version": "v1.36.3",
-        }
-    ).config
-
-    assert missing_for_join(config) == []
-    found = join_token(config)
-    assert found is not None
-    assert found.reveal() == TOKEN
-    assert log_file(config) == "/var/log/aks-flex-node/agent.log"
-
-
 def test_config_file_precedence_is_argument_variable_default_path(tmp_path: Path) -> None:
     for name, pods in (("named.json", 1), ("variable.json", 2), ("config.json", 3)):
         (tmp_path / name).write_text(f'{{"node": {{"maxPods": {pods}}}}}')
@@ -243,7 +226,7 @@ def test_one_time_flags_can_be_omitted_from_the_stored_config(tmp_path: Path) ->
     ],
     ids=str,
 )
-def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: dict[str, object], enabled: bool) -> None:
+def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: Settings, enabled: bool) -> None:
     loaded = load_settings({"azure.arc": arc})
     assert (loaded.config.azure.arc.enabled, loaded.warnings) == (enabled, [])
     assert ("azure.arc.enabled" in loaded.origins) == enabled

@@ -16,7 +16,7 @@ from aks_flex_node.agent.config.render import setting_rows
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.builders import PEM, TOKEN, load_plain, load_settings, problems_of, settings
+from tests.unit.agent.config.builders import PEM, TOKEN, Settings, load_plain, load_settings, problems_of, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def everything_said(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("values", WRONG, ids=[json.dumps(values).replace(CANARY, "S") for values in WRONG])
-def test_secret_in_an_invalid_config_is_not_printed(values: dict[str, object]) -> None:
+def test_secret_in_an_invalid_config_is_not_printed(values: Settings) -> None:
     with pytest.raises(ConfigError) as caught:
         load_plain(settings(values), "test.json")
 
@@ -100,9 +100,7 @@ def test_secret_in_a_malformed_file_is_not_printed(text: str) -> None:
         ({}, {"azure.bootstrapToken.token": [CANARY]}),
     ],
 )
-def test_secret_from_environment_or_flag_is_not_printed_in_errors(
-    env: dict[str, str], flags: dict[str, object]
-) -> None:
+def test_secret_from_environment_or_flag_is_not_printed_in_errors(env: dict[str, str], flags: Settings) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text("{}", "test.json", env, flags)
 
@@ -259,7 +257,7 @@ def test_missing_client_secret_file_is_refused(tmp_path: Path) -> None:
     [{"azure.bootstrapToken.token": TOKEN}, {"azure.bootstrapToken": json.dumps({"token": TOKEN})}],
     ids=["setting", "section"],
 )
-def test_secret_on_the_command_line_gives_a_warning(flags: dict[str, object]) -> None:
+def test_secret_on_the_command_line_gives_a_warning(flags: Settings) -> None:
     (warning,) = load_settings({}, flags).warnings
 
     assert warning == (
@@ -303,7 +301,7 @@ def test_secret_file_readable_by_others_gives_a_chmod_warning(tmp_path: Path) ->
 def test_config_with_secrets_readable_by_others_gives_a_warning(
     tmp_path: Path, mode: int, secret: bool, warned: bool
 ) -> None:
-    values: dict[str, object] = {"azure.bootstrapToken.token": TOKEN} if secret else {"node.maxPods": 5}
+    values: Settings = {"azure.bootstrapToken.token": TOKEN} if secret else {"node.maxPods": 5}
     file = write(tmp_path / "config.json", settings(values), mode)
 
     warnings = load(file, {}, {}).warnings

@@ -110,11 +110,14 @@ class Life:
         self.controller.events.put(event)
         self.steps()
 
+    def stores_config(self, version: str = "2") -> None:
+        put(self.host, NEXT_CONFIG, bundle(version, settings(secret=OLD)))
+
     def receives_config(self, version: str = "2", outcome: JobResult | None = None) -> None:
         """Lets a configuration arrive, whose update ends with this result."""
         if outcome:
             self.host.outcomes = [outcome]
-        put(self.host, NEXT_CONFIG, bundle(version, settings(secret=OLD)))
+        self.stores_config(version)
         self.hears(replace(NEWS, version=version))
 
     def steps(self) -> None:

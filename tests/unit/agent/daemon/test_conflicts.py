@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, parse_conflicts
@@ -51,11 +49,6 @@ def test_new_config_clears_conflicts() -> None:
 
 def test_clock_set_to_an_earlier_time_suspends_no_repairs() -> None:
     assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).ignored_subjects(0.0) == frozenset()
-
-
-def test_conflicts_round_trip_through_json() -> None:
-    fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 3.0)
-    assert parse_conflicts(json.loads(json.dumps(fights.as_document()))) == fights
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, StopRequest
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.job_records.job_result import JOB_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import ManagedNode
-from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -39,18 +39,6 @@ REPLACED = PollResult(ProviderState.REPLACED)
 
 
 INVALID = ConfigError("config-file-invalid", "It is not JSON.")
-
-
-def test_controller_starts_no_job_on_a_healthy_node(life: Life) -> None:
-    for _ in range(20):
-        life.hears(GOOD, HEALTH_SECONDS)
-    assert life.host.works == []
-
-
-def test_controller_starts_update_for_a_pending_config(life: Life) -> None:
-    life.receives_config()
-    life.runs("update")
-    assert life.events("configuration-found") == ["Received configuration 2."]
 
 
 def test_two_deleted_results_one_interval_apart_start_unbootstrap(life: Life) -> None:
@@ -118,7 +106,7 @@ def test_undecided_conflict_of_machines_unbootstraps_after_ten_minutes(
 
 def test_deleted_node_with_unbootstrap_disabled_starts_no_jobs(start_daemon: StartDaemon) -> None:
     life = start_daemon(host=FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False})))
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.stores_config()
     life.controller.history.record(JobResult(JobKind.UPDATE, JobStatus.FAILED, version="2", retryable=True), life.now)
     for after in (0, interval(life), 1e6):
         life.hears(GONE, after)
@@ -156,19 +144,6 @@ def test_each_provider_state_change_is_logged_once(life: Life) -> None:
     ]
 
 
-def test_failed_job_is_reported_in_config_applied_condition(life: Life) -> None:
-    away = JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", "The mirror is away.", version="2")
-    life.receives_config(outcome=away)
-    life.ends_work()
-    applied = life.condition("ConfigApplied")
-    assert (applied["status"], applied["reason"], applied["message"]) == ("False", "MirrorAway", away.message)
-
-
-def test_status_report_is_sent_without_a_request(life: Life) -> None:
-    eventually(lambda: life.reports)
-    assert life.reports[-1]["appliedConfigVersion"] == "1"
-
-
 class FullHost(FakeHost):
     """A machine with a full disk."""
 
@@ -186,6 +161,7 @@ def test_full_disk_does_not_stop_the_daemon_and_is_logged_once(start_daemon: Sta
         life.hears(PORTAL, HEALTH_SECONDS)
     assert life.events("disk-full") == ["The disk is full."]
     eventually(lambda: life.reports)
+    assert life.reports[-1]["appliedConfigVersion"] == "1"
 
 
 def test_stuck_poller_is_replaced(life: Life) -> None:

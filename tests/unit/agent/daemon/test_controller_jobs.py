@@ -84,13 +84,6 @@ def test_controller_does_not_busy_loop_while_a_job_runs(life: Life) -> None:
     assert life.controller.seconds_until_due >= 10
 
 
-def test_node_health_is_checked_while_a_job_runs(life: Life) -> None:
-    start_update(life)
-    before = life.looks
-    life.waits(HEALTH_SECONDS)
-    assert life.looks == before + 1
-
-
 def test_loss_seen_during_a_job_needs_confirmation_before_recover(life: Life) -> None:
     start_update(life)
     life.sight = LOST
@@ -106,7 +99,7 @@ def test_loss_seen_during_a_job_needs_confirmation_before_recover(life: Life) ->
 
 def test_ended_job_is_not_started_again_before_its_result_is_read(life: Life) -> None:
     life.host.outcomes = [replace(WAITS, at="x")]
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.stores_config()
     life.controller.events.put(PollEvent(NEWS, ""))
     life.controller.events.put(PollEvent(GOOD, ""))  # queued before the result
     life.steps()
@@ -141,7 +134,7 @@ def test_restarted_daemon_reads_the_result_of_a_finished_job(start_daemon: Start
 
 def test_failed_update_is_not_retried_immediately_after_a_restart(start_daemon: StartDaemon) -> None:
     life = Life()
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.stores_config()
     write_result(life.host, JOB_RESULT, WAITS)
     assert start_daemon(life).host.works == []
     life.waits(RETRY_SECONDS[0])

@@ -29,25 +29,6 @@ def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     assert entry.mode == 0o600
 
 
-def test_keys_of_the_file_are_the_names_of_the_fields() -> None:
-    assert FULL.as_document() == {
-        "provider_state": "Throttled",
-        "message": "wait",
-        "since": "since",
-        "last_answer": "asked",
-        "newest_version": "7",
-        "last_applied": "applied",
-        "credentials_problem": "refused",
-        "drift_count": 3,
-        "last_drift": "drifted",
-        "drift": ("a", "b"),
-        "unapplied": {},
-        "settled_node": "",
-        "not_accepted": "",
-        "conflicts": FULL.conflicts.as_document(),
-    }
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"drift": 5}', '"text"'])
 def test_damaged_daemon_state_reads_as_empty(text: str) -> None:
     assert daemon_state.read(RecordedHost({FILE: text}), FILE) == DaemonState()

@@ -22,7 +22,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn.local_state import settings_fingerprint
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.builders import DATA, config_of
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings
 from tests.unit.agent.daemon.fakes import FakeProvider, Quiet
 from tests.unit.agent.jobs.update.harness import Scene
 
@@ -85,7 +85,7 @@ def test_incomplete_configuration_is_reported_and_nothing_is_compared() -> None:
     assert not known_of(drift).drifted
 
 
-BEHIND_VPN: dict[str, object] = {"azure.vpn.enabled": True, "azure.targetCluster.resourceId": CLUSTER_ID}
+BEHIND_VPN: Settings = {"azure.vpn.enabled": True, "azure.targetCluster.resourceId": CLUSTER_ID}
 
 
 def test_configured_vpn_that_does_not_exist_is_due() -> None:

@@ -25,7 +25,6 @@ from tests.unit.agent.daemon.fakes import (
     OLD,
     FakeHost,
     FakeProvider,
-    bundle,
     eventually,
     kept,
     news,
@@ -308,7 +307,7 @@ def test_staged_programs_are_not_removed_before_their_update(life: Life) -> None
     orders(life)
     life.ends_work()
     life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DEFERRED, "Paused", version="2", retryable=True)]
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.stores_config()
     orders(life, None)
     life.ends_work()
     life.waits(1)
@@ -362,7 +361,7 @@ def test_failed_version_survives_a_restart_and_ends_with_another_config(
     ends_with(life, JobStatus.REFUSED)
     again = start_daemon(host=life.host)
     assert report(again)["failedConfigVersion"] == "2"
-    put(life.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
+    life.stores_config("3")
     assert "failedConfigVersion" not in report(again)
 
 

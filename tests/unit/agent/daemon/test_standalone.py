@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
-from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
@@ -45,7 +45,7 @@ def test_standalone_daemon_keeps_state_and_metrics(life: Life) -> None:
 
 
 def test_standalone_daemon_ignores_a_leftover_pending_config(life: Life) -> None:
-    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.stores_config()
     life.waits(HEALTH_SECONDS)
     assert life.host.works == []
 

@@ -23,6 +23,7 @@ from tests.unit.agent.builders import config_of
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
+    from tests.unit.agent.config.builders import Settings
 
 
 def request(kind: str, name: str = "op-1", machine: str = "edge-1", **more: Any) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class Scene:
         current = json.dumps({"config": {"agent": {"logLevel": "debug"}}, "configVersion": "e-1"})
         self.host = RecordedHost({CURRENT_CONFIG: current, BOOT_ID: "boot-1\n"})
         self.update_due = False
-        self.settings: dict[str, object] = {}
+        self.settings: Settings = {}
         self.version = "1.0.0"
 
     def run(self) -> JobResult | None:
@@ -184,7 +185,7 @@ def test_unreadable_operation_is_ignored(spec: object) -> None:
     ],
 )
 def test_operation_that_the_machine_does_not_allow_is_refused(
-    kind: str, parameters: dict[str, str], settings: dict[str, object]
+    kind: str, parameters: dict[str, str], settings: Settings
 ) -> None:
     scene = Scene(request(kind, parameters=parameters))
     scene.settings = settings

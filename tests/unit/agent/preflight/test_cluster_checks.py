@@ -17,7 +17,7 @@ from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, 
 from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context
 from aks_flex_node.api.arm_errors import parse_object
 from tests.client_certificates import client_pem
-from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings
 from tests.unit.agent.preflight.builders import (
     ANSWERS,
     NOW,
@@ -164,7 +164,7 @@ def test_preflight_tries_the_bootstrap_token(answer: ProbeResponse | ProbeFailed
         ({"managedIdentity": {}}, "Run the same command again. It requests a new token from the pool."),
     ],
 )
-def test_rejected_token_of_a_pool_names_the_way_to_a_new_one(identity: dict[str, object], words: str) -> None:
+def test_rejected_token_of_a_pool_names_the_way_to_a_new_one(identity: Settings, words: str) -> None:
     azure = {"targetCluster": {"resourceId": CLUSTER_ID}, "targetAgentPoolName": "edge", **identity}
     situation = answering({REVIEWS: ProbeResponse(401)}, config=config({"azure": azure}))
     assert words in told(situation, "token")

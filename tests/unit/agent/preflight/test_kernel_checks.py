@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aks_flex_node.agent.preflight.kernel_checks import parse_sysctl_file
-from tests.unit.agent.preflight.builders import fit, host, severities, told
+from tests.unit.agent.preflight.builders import fit, host, severities
 
 FORWARD = "net.ipv4.ip_forward = 0\n"
 
@@ -27,11 +27,6 @@ FORWARD = "net.ipv4.ip_forward = 0\n"
 )
 def test_preflight_warns_of_a_later_sysctl_file_with_another_value(path: str, text: str, severity: str) -> None:
     assert severities(fit(host=host({path: text})), "sysctl") == [severity]
-
-
-def test_sysctl_warning_names_the_file_and_the_setting() -> None:
-    said = told(fit(host=host({"/etc/sysctl.conf": FORWARD})), "sysctl")
-    assert "/etc/sysctl.conf sets net.ipv4.ip_forward = 0, but the node needs 1." in said
 
 
 def test_sysctl_file_in_etc_overrides_the_same_name_in_usr_lib() -> None:

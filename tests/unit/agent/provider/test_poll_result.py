@@ -66,6 +66,9 @@ def test_resource_not_found_error_means_deleted() -> None:
     [
         (404, b"<html>404 Not Found</html>", ProviderState.UNEXPECTED_RESPONSE),
         (404, b"", ProviderState.UNEXPECTED_RESPONSE),
+        (404, b'{"detail":"Not Found"}', ProviderState.UNEXPECTED_RESPONSE),
+        (500, b"<html>Oops</html>", ProviderState.UNEXPECTED_RESPONSE),
+        (502, b"<html>Bad Gateway</html>", ProviderState.UNEXPECTED_RESPONSE),
         (404, b'{"error": "ResourceNotFound"}', ProviderState.UNEXPECTED_RESPONSE),
         (404, b'{"code": "ResourceNotFound"}', ProviderState.UNEXPECTED_RESPONSE),
         (404, error("ParentResourceNotFound"), ProviderState.NO_CLUSTER),

@@ -360,10 +360,6 @@ def test_removal_runs_in_reverse_order() -> None:
     assert list(removal(facts)) == [Remove("/a/b"), Remove("/a")]
 
 
-def test_plan_of_an_empty_spec_is_empty() -> None:
-    assert list(plan(Spec(), observe(RecordedHost(), Spec(), OwnedResources()))) == []
-
-
 def test_plan_edits_only_the_managed_line_of_a_file() -> None:
     line = FileLine("/k", "server: ", "https://new")
     before = b"clusters:\n- cluster:\n    server: https://old\n  name: x\n"

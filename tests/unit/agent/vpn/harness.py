@@ -18,7 +18,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, engine_on
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings
 from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK, Clock, FakeAzure, quick_pair, vpn_environment
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
 
-SETTINGS: dict[str, object] = {
+SETTINGS: Settings = {
     "azure.vpn.enabled": True,
     "azure.vpn.autoProvision": True,
     "azure.targetCluster.resourceId": CLUSTER_ID,

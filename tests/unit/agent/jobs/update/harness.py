@@ -20,7 +20,7 @@ from aks_flex_node.host.actions import WriteFile
 from tests.client_certificates import client_pem
 from tests.unit.agent.bootstrap.test_join import Proven
 from tests.unit.agent.builders import JOIN, Ready, empty_host, engine_on
-from tests.unit.agent.config.builders import load_plain, settings
+from tests.unit.agent.config.builders import Settings, load_plain, settings
 from tests.unit.agent.jobs.update.fakes import Cluster
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", retrya
 NOON = datetime(2025, 3, 5, 12, 0, tzinfo=timezone.utc)  # a Wednesday
 
 
-def bundle(values: dict[str, object] | None = None, version: str = "1") -> bytes:
+def bundle(values: Settings | None = None, version: str = "1") -> bytes:
     text = settings({**JOIN, "kubernetes.version": "1.33.13", **(values or {})})
     return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
 
@@ -50,7 +50,7 @@ class Noting(ProgressReporter):
 
 
 class Scene:
-    def __init__(self, values: dict[str, object] | None = None) -> None:
+    def __init__(self, values: Settings | None = None) -> None:
         """Creates a machine that has joined with these settings, as version 1."""
         self.host = empty_host()
         self.cluster = Cluster(self.host)
@@ -69,7 +69,7 @@ class Scene:
     def engine(self, config: NodeConfig) -> Engine:
         return engine_on(self.host, config)
 
-    def wants(self, values: dict[str, object] | None = None, version: str = "2") -> Scene:
+    def wants(self, values: Settings | None = None, version: str = "2") -> Scene:
         self.host.apply(WriteFile(NEXT_CONFIG, bundle(values, version), 0o600))
         return self
 

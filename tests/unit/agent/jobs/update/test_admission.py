@@ -8,7 +8,7 @@ from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.admission import compare_configs
 from tests.unit.agent.builders import config_of
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings
 from tests.unit.agent.jobs.update.harness import NOON
 
 
@@ -35,7 +35,7 @@ def test_version_skew_between_kubelet_and_api_server_is_refused(kubelet: str, se
 
 
 def test_downgrade_is_refused_unless_allowed() -> None:
-    older: dict[str, object] = {"kubernetes.version": "1.33.1"}
+    older: Settings = {"kubernetes.version": "1.33.1"}
     refused = admission.check_downgrade(compare_configs(config_of(), config_of(older)), config_of(older))
     assert refused
     assert "kubernetes 1.34.4 -> 1.33.1" in refused.message
@@ -54,14 +54,14 @@ def test_downgrade_is_refused_unless_allowed() -> None:
     ],
     ids=str,
 )
-def test_config_for_another_node_or_cluster_is_refused(values: dict[str, object], name: str, refused: bool) -> None:
+def test_config_for_another_node_or_cluster_is_refused(values: Settings, name: str, refused: bool) -> None:
     here = config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
     verdict = admission.check_same_node(here, config_of(values), "edge-1", name)
     assert (verdict is not None) is refused
 
 
 def test_only_disruptive_changes_wait_for_the_maintenance_window() -> None:
-    policy: dict[str, object] = {
+    policy: Settings = {
         "updatePolicy.maintenanceWindow": {"start": "02:00", "timeZone": "Europe/Berlin", "days": ["Saturday"]}
     }
     upgrade = config_of({**policy, "runc.version": "1.6.0"})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.jobs.update.admission import compare_configs
 from tests.unit.agent.builders import config_of
+
+if TYPE_CHECKING:
+    from tests.unit.agent.config.builders import Settings
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ from tests.unit.agent.builders import config_of
     ids=str,
 )
 def test_config_diff_lists_upgrades_and_whether_they_disrupt_or_drain(
-    values: dict[str, object], words: list[str], disturbs: bool, drains: bool
+    values: Settings, words: list[str], disturbs: bool, drains: bool
 ) -> None:
     changes = compare_configs(config_of(), config_of(values))
     assert [str(one) for one in changes.upgrades] == words
@@ -53,7 +58,7 @@ def test_disabling_npd_is_not_a_downgrade() -> None:
     ],
     ids=str,
 )
-def test_changed_api_server_endpoint_is_detected(values: dict[str, object], moves: bool) -> None:
+def test_changed_api_server_endpoint_is_detected(values: Settings, moves: bool) -> None:
     assert compare_configs(config_of(), config_of(values)).endpoint_changed is moves
 
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from tests.unit.agent.config.builders import Settings
 
-UPGRADE: dict[str, object] = {"kubernetes.version": "1.34.4"}
-SETTING: dict[str, object] = {"node.maxPods": 50}
+UPGRADE: Settings = {"kubernetes.version": "1.34.4"}
+SETTING: Settings = {"node.maxPods": 50}
 AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", retryable=True)
 
 
@@ -94,13 +95,6 @@ def test_update_stages_all_artifacts_before_changing_anything() -> None:
     staged = {one.path for one in scene.host.done if isinstance(one, WriteFile) and "flex-new" in one.path}
     assert staged
     assert staged <= {one.path for one in scene.host.done[:begin] if isinstance(one, WriteFile)}
-
-
-def test_update_with_drain_disabled_keeps_pods() -> None:
-    scene = Scene().wants({**UPGRADE, "updatePolicy.drain": False})
-    scene.cluster.pods = [pod()]
-    scene.succeeds()
-    assert names(scene.cluster.pods) == ["web"]
 
 
 def test_update_keeps_a_foreign_cordon() -> None:
@@ -244,7 +238,7 @@ def test_update_switches_to_a_reachable_new_api_server_url() -> None:
     ],
     ids=str,
 )
-def test_refused_or_deferred_update_changes_nothing(values: dict[str, object], result: str, reason: str) -> None:
+def test_refused_or_deferred_update_changes_nothing(values: Settings, result: str, reason: str) -> None:
     scene = Scene().wants(values)
     outcome = scene.run()
     assert (outcome.result.value, outcome.reason) == (result, reason)
@@ -272,7 +266,7 @@ def test_newer_config_received_during_an_update_remains_pending() -> None:
 @pytest.mark.parametrize(
     ("values", "version"), [({"node.maxPods": 60}, "3"), ({"node.maxPods": 60, "updatePolicy.paused": True}, "1")]
 )
-def test_superseded_interrupted_update_ends_with_one_complete_config(values: dict[str, object], version: str) -> None:
+def test_superseded_interrupted_update_ends_with_one_complete_config(values: Settings, version: str) -> None:
     scene = Scene().wants(SETTING)
     kill_before_health_check(scene)
     scene.wants(values, "3").run()
@@ -356,7 +350,7 @@ def test_refused_update_on_a_cordoned_node_is_retried_until_uncordoned() -> None
     assert not scene.cluster.cordoned
 
 
-EXEC: dict[str, object] = {
+EXEC: Settings = {
     "node.kubelet.auth": "exec",
     "azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "s"},
 }

@@ -11,7 +11,7 @@ from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.job_records.update_journal import read_failure
 from aks_flex_node.host.actions import RestartUnit
 from tests.unit.agent.builders import Ready
-from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.config.builders import CLUSTER_ID, Settings
 from tests.unit.agent.jobs.update.fakes import pod, version_on
 from tests.unit.agent.jobs.update.harness import Scene
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from tests.hosts.recorded import RecordedHost
 
-POOL: dict[str, object] = {
+POOL: Settings = {
     "azure.targetCluster.resourceId": CLUSTER_ID,
     "azure.targetAgentPoolName": "edge",
     "azure.managedIdentity": {},
@@ -59,7 +59,7 @@ def linked_version(host: RecordedHost) -> str:
     ],
     ids=["version", "kubelet setting"],
 )
-def test_disturbing_change_is_staged_and_waits_for_the_node(change: dict[str, object], pending: str) -> None:
+def test_disturbing_change_is_staged_and_waits_for_the_node(change: Settings, pending: str) -> None:
     scene = pool_node().wants({**POOL, **change, "node.labels": {"site": "b"}})
     scene.cluster.pods = [pod()]
     staged: list[str] = []
