@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from azext_aks_flex_node.vendored.node_summary import attention, printable, unhealthy_conditions
+from azext_aks_flex_node.vendored.node_summary import (
+    attention,
+    printable,
+    ready_condition,
+    time_ago,
+    unhealthy_conditions,
+)
 from azext_aks_flex_node.vendored.rollout_summary import state_text, total_of, waits_for_text
 
 if TYPE_CHECKING:
@@ -26,7 +31,7 @@ def _row(node: Document) -> Document:
     status = properties.get("status", {})
     return {
         "Name": node["name"],
-        "Ready": _ready(status).get("status", "Unknown"),
+        "Ready": ready_condition(status).get("status", "Unknown"),
         "JoinState": status.get("joinState", "-"),
         "Desired": _desired_version(properties),
         "Applied": status.get("kubeletVersion") or "-",
@@ -35,10 +40,6 @@ def _row(node: Document) -> Document:
         "Cause": _table_cause(properties)[:MAX_WIDTH],
         **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # shown only once
     }
-
-
-def _ready(status: Document) -> Document:
-    return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
 
 
 def _desired_version(properties: Document) -> str:
@@ -67,22 +68,11 @@ def _table_cause(properties: Document) -> str:
 
 def cause(status: Document) -> str:
     """Returns why a node is not Ready, in one line and without control characters: the text is untrusted."""
-    ready = _ready(status)
+    ready = ready_condition(status)
     if ready.get("status") == "True":
         return ""
     text = str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
     return printable(text)
-
-
-def time_ago(moment: str | None, now: float) -> str:
-    """Formats a timestamp as a relative time."""
-    if not moment:
-        return "never"
-    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
 
 
 def _pool_row(pool: Document) -> Document:

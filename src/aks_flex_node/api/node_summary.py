@@ -7,6 +7,7 @@ library, so that the wheel needs no dependency.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 Document = dict[str, Any]
@@ -51,6 +52,22 @@ def joins_by_exec(properties: Document) -> bool:
 def printable(text: object) -> str:
     """Returns text on one line and without control characters."""
     return "".join(each for each in " ".join(str(text or "").split()) if each.isprintable())
+
+
+def ready_condition(status: Document) -> Document:
+    """Returns the Ready condition of a status document; empty if it has none."""
+    return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
+
+
+def time_ago(moment: str | None, now: float) -> str:
+    """Formats a timestamp of the API as a relative time."""
+    if not moment:
+        return "never"
+    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
 
 
 def conditions_of(status: Document) -> list[NodeCondition]:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aks_flex_node.api.node_summary import attention, conditions_of, format_machine, printable, unhealthy_conditions
+from aks_flex_node.api.node_summary import (
+    attention,
+    conditions_of,
+    format_machine,
+    printable,
+    ready_condition,
+    time_ago,
+    unhealthy_conditions,
+)
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 
@@ -136,27 +144,12 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
     status = properties.get("status", {})
     return (
         resource["name"],
-        _ready(status),
+        str(ready_condition(status).get("status", "Unknown")),
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
-        format_age(properties.get("lastSeen"), now),
+        time_ago(properties.get("lastSeen"), now),
         textwrap.shorten(printable(status.get("cause")) or attention(properties), MAX_CAUSE, placeholder=" …") or "-",
     )
-
-
-def _ready(status: Document) -> str:
-    return next((str(each["status"]) for each in status.get("conditions", ()) if each["type"] == "Ready"), "Unknown")
-
-
-def format_age(moment: str | None, now: float) -> str:
-    """Formats a timestamp as a relative time."""
-    if not moment:
-        return "never"
-    seconds = max(0, int(now - parse_timestamp(moment).timestamp()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
 
 
 def format_node(resource: Document, now: float | None = None) -> str:
@@ -167,15 +160,16 @@ def format_node(resource: Document, now: float | None = None) -> str:
     effective = properties.get("effective", properties)
     status, settings = properties.get("status", {}), effective.get("nodeConfig", {})
     desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
-    applied = status.get("appliedConfigVersion")
+    applied, ready = status.get("appliedConfigVersion"), ready_condition(status)
+    cause = printable(ready.get("message") or ready.get("reason"))
     rows = {
         "name": resource["name"],
         "id": resource["id"],
-        "ready": _ready_with_cause(status),
+        "ready": f"{ready.get('status', 'Unknown')}{f' ({cause})' if cause else ''}",
         "join": ": ".join(filter(None, (status.get("joinState", "-"), printable(status.get("joinFailure"))))),
         "machine": format_machine(status["machine"]) if status.get("machine") else "",
         "machine ID": status.get("machine", {}).get("id", ""),
-        "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
+        "last seen": time_ago(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
         "containerd": _with_origin(properties, "versions", "containerd"),
@@ -265,13 +259,6 @@ def _vpn(vpn: Document) -> str:
     if not vpn.get("enabled"):
         return ""
     return ", ".join(["yes", *(str(vpn[name]) for name in ("gatewayName", "p2sGatewayCIDR") if name in vpn)])
-
-
-def _ready_with_cause(status: Document) -> str:
-    found: list[Document] = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
-    ready = found[0] if found else {}
-    cause = printable(ready.get("message") or ready.get("reason"))
-    return f"{ready.get('status', 'Unknown')}{f' ({cause})' if cause else ''}"
 
 
 def _running(status: Document) -> str:

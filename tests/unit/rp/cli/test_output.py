@@ -6,9 +6,10 @@ from datetime import datetime, timezone
 
 import pytest
 
+from aks_flex_node.api.node_summary import time_ago
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli.audit_commands import parse_since
-from aks_flex_rp.cli.output import format_age, format_events, format_node, format_nodes, with_command_name
+from aks_flex_rp.cli.output import format_events, format_node, format_nodes, with_command_name
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -38,7 +39,7 @@ def test_invalid_since_value_is_refused(text: str) -> None:
     [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (10**6, "11 d ago")],
 )
 def test_age_is_formatted_in_one_unit(seconds: int, said: str) -> None:
-    assert format_age("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
+    assert time_ago("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
 
 
 def test_node_that_never_reported_is_listed_with_placeholders() -> None:
