@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, sections
 from aks_flex_node.agent.config.render import mask_secrets
+from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,15 @@ def configuration_page() -> str:
     for section in sections():
         depth = "##" if "." not in section.path else "###"
         parts += _table(section, f"{depth} {section.path}", section.description)
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, *_reserved_options()]) + "\n"
+
+
+def _reserved_options() -> Iterator[str]:
+    yield "## Options of the kubelet that a provider cannot set\n"
+    yield "The file on the machine can, with `node.kubelet.extraConfig`.\n"
+    yield "| options | because each |\n|---|---|"
+    for reason, options in RESERVED_KUBELET_OPTIONS.items():
+        yield f"| {', '.join(f'`{option}`' for option in options.split())} | {reason} |"
 
 
 def _table(section: ConfigSection, title: str, meaning: str) -> Iterator[str]:

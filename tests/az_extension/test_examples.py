@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 HOME = Path(__file__).parents[2]
 COMMANDS = HOME / "az-extension" / "azext_aks_flex_node" / "aaz" / "latest" / "aks" / "flex_node"
-DOCUMENTS = ("docs/how-to/azure-cli.md", "docs/how-to/azure-cli-pools.md", "docs/how-to/templates.md", "README.md")
+DOCUMENTS = (
+    "docs/how-to/azure-cli.md",
+    "docs/how-to/azure-cli-pools.md",
+    "docs/how-to/azure-cli-provider.md",
+    "docs/how-to/templates.md",
+    "README.md",
+)
 # In place of az and of the programs that use its output: records the arguments that the shell passes.
 STAND_IN = """#!/usr/bin/env python3
 import json, sys

@@ -24,7 +24,7 @@ def options_of_az(page: str) -> set[str]:
 
 
 def test_every_option_of_node_update_has_its_name_in_az(reference: dict[str, str]) -> None:
-    page = (DOCS / "how-to/azure-cli-pools.md").read_text()
+    page = (DOCS / "how-to/azure-cli-provider.md").read_text()
     table = page[page.index("## Options of aks-flex-rp and az") :]
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `--")]
     mapped = {name for row in rows for name in OPTION.findall(row[0])}

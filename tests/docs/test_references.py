@@ -13,6 +13,7 @@ from scripts.reference.commands import apps, option
 
 from aks_flex_node.agent.config.keys import keys
 from aks_flex_node.agent.config.loader import load_text, missing_for_join
+from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 from aks_flex_node.error_catalog import load_catalog
 from aks_flex_rp.settings import ServiceSettings
 from tests.unit.agent.config.builders import CA, TOKEN
@@ -57,7 +58,10 @@ def required_entries() -> dict[str, set[str]]:
     return {
         "az.md": set(entries_of_az()),
         "cli.md": set(entries_of_commands()),
-        "configuration.md": {f"| `{key.path.rpartition('.')[2]}` | {key.type} |" for key in keys()},
+        "configuration.md": {
+            *(f"| `{key.path.rpartition('.')[2]}` | {key.type} |" for key in keys()),
+            *(f"`{option}`" for options in RESERVED_KUBELET_OPTIONS.values() for option in options.split()),
+        },
         "errors.md": {f"#### {name}\n" for name in errors},
         "names.md": set(entries_of_names()),
         "provider-settings.md": {

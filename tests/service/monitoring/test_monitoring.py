@@ -75,7 +75,7 @@ def test_every_alert_has_severity_description_and_runbook(rule: dict[str, Any]) 
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"].endswith(".")
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    headings = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
     assert anchor in [each.lower() for each in headings]
 
 

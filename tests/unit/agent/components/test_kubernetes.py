@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
 from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
-from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS, reserved_kubelet_option
+from aks_flex_node.api.kubernetes_rules import reserved_kubelet_option
 from tests.unit.agent.builders import MACHINE, config_of, desired, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings
 
@@ -35,10 +34,6 @@ NETWORK = "/etc/cni/net.d/99-aks-flex-node.conflist"
 
 
 def test_provider_cannot_set_what_the_agent_hardens() -> None:
-    """The page about security lists them with the reason."""
-    page = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-    for reason, options in RESERVED_KUBELET_OPTIONS.items():
-        assert f"| {', '.join(f'`{each}`' for each in options.split())} | {reason} |" in page
     assert [each for each in kubelet.security_settings(config_of()) if not reserved_kubelet_option(each)] == []
 
 
