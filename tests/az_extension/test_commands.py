@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.az_extension.commands import flex, ran, refused, table
 from tests.node_key_client import HeldKey
 from tests.service.lab.cloud_harness import CLUSTER
 from tests.service.rp.api.enrolling_machine import EnrollingMachine
@@ -21,18 +21,8 @@ if TYPE_CHECKING:
     from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
-ON = ("--cluster", "plant", "--resource-group", "edge")
 COLUMNS = ["Name", "Ready", "JoinState", "Desired", "Applied", "ConfigApplied", "LastSeen", "Cause"]
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}
-
-
-def fetch_bundle(site: Site, url: str, key: HeldKey | None = None) -> Any:
-    path = url.partition("#")[0].removeprefix(site.service.connection.url)
-    return site.service.connection.ask("GET", path, {KEY_HEADER: (key or HeldKey()).url_proof(url)})
-
-
-def flex(az: Az, verb: str, *words: str) -> Any:
-    return az("aks", "flex-node", verb, *ON, *words)
 
 
 def test_create_outputs_config_url_and_update_sets_version(owner: Az, site: Site, name: str) -> None:
@@ -41,11 +31,10 @@ def test_create_outputs_config_url_and_update_sets_version(owner: Az, site: Site
     url = owner.run(
         *f"{create} --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv".split()
     ).out
-    bundle = fetch_bundle(site, url.strip())
-    assert bundle.json["config"]["node"]["name"] == name
+    assert site.admin.fetch(url.strip()).json["config"]["node"]["name"] == name
     update = f"aks flex-node update --cluster plant --resource-group edge --node {name} --kubernetes-version 1.34.4"
     owner.run(*update.split())
-    assert site.admin.get(name).json["properties"]["versions"] == {"kubernetes": "1.34.4"}
+    assert site.admin.get(name).properties["versions"] == {"kubernetes": "1.34.4"}
 
 
 def test_create_accepts_short_options_and_output_url(az: WarmAz, name: str) -> None:
@@ -62,10 +51,9 @@ def test_config_url_is_output_only_with_output_config_url(az: WarmAz, name: str)
 
 def test_create_is_refused_when_node_exists(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name, "--max-pods", "50")
-    again = az.run("aks", "flex-node", "create", *ON, "--name", name.upper(), check=False)
-    assert again.code == 1
-    assert f"The flex node {name.upper()} already exists." in again.err
-    assert "az aks flex-node update" in again.err
+    message = refused(az, "create", "--name", name.upper())
+    assert f"The flex node {name.upper()} already exists." in message
+    assert "az aks flex-node update" in message
     assert flex(az, "show", "--name", name)["properties"]["nodeConfig"] == {"maxPods": 50}
 
 
@@ -109,8 +97,9 @@ def test_properties_file_accepts_empty_keys_and_dates_in_yaml(az: WarmAz, name: 
     assert made["nodeConfig"] == {"maxPods": 20, "labels": {"since": "2026-11-15", "a": "1"}}
     assert made["versions"] == {"kubernetes": "1.34.4"}
     file.write_text("nodeConfig: {labels: [a, b]}")
-    refused = az.run("aks", "flex-node", "create", *ON, "--name", f"{name}-b", "--file", str(file), check=False)
-    assert "nodeConfig.labels has the wrong type." in refused.err
+    assert "nodeConfig.labels has the wrong type." in refused(
+        az, "create", "--name", f"{name}-b", "--file", str(file)
+    )
 
 
 def test_commands_accept_several_nodes_by_resource_id(az: WarmAz, name: str) -> None:
@@ -121,8 +110,8 @@ def test_commands_accept_several_nodes_by_resource_id(az: WarmAz, name: str) -> 
     az.run("aks", "flex-node", "update", "--ids", *ids, "--labels", "both=yes")
     found = flex(az, "list", "--label", "both=yes", "--query", "[].name")
     assert set(found) == {name, other}
-    table = az.run("aks", "flex-node", "show", "--ids", *ids, "-o", "table").out
-    assert {line.split()[0] for line in table.splitlines()[2:]} == {name, other}
+    shown = az.run("aks", "flex-node", "show", "--ids", *ids, "-o", "table").out.splitlines()
+    assert {line.split()[0] for line in shown[2:]} == {name, other}
     renewed = az("aks", "flex-node", "regenerate-token", "--ids", *ids)
     assert {each["name"] for each in renewed} == {name, other}
 
@@ -159,12 +148,11 @@ def test_table_output_shows_state_versions_and_join_failure(az: WarmAz, site: Si
         "kubeletVersion": "v1.33.9",
         "appliedConfigVersion": version,
     }
-    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
+    assert site.admin.report(name, report).status == 200
     failed = {"joinState": "Failed", "joinFailure": "The clock is an hour behind. Set it, and join again."}
-    assert site.admin.ask("POST", site.admin.path(f"{name}-b", "reportStatus"), failed).status == 200
+    assert site.admin.report(f"{name}-b", failed).status == 200
 
-    text = az.run("aks", "flex-node", "list", *ON, "--label", f"own={name}", "-o", "table").out
-    heads, rule, first, second = text.splitlines()
+    heads, rule, first, second = table(az, "list", "--label", f"own={name}")
     assert heads.split() == COLUMNS
     starts = [heads.index(each) for each in COLUMNS]
     cells = [
@@ -175,14 +163,13 @@ def test_table_output_shows_state_versions_and_join_failure(az: WarmAz, site: Si
     assert cells[0][6].endswith("s ago")
     assert cells[1][1:3] == ["Unknown", "Failed"]
     assert cells[1][5:] == ["Unknown", cells[1][6], failed["joinFailure"]]
-    one = az.run("aks", "flex-node", "show", *ON, "--name", name, "-o", "table").out
-    assert one.splitlines()[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
+    one = table(az, "show", "--name", name)
+    assert one[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
 
 
 def test_table_output_shows_why_configuration_is_not_applied(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name, "--labels", f"own={name}", "--pause")
     paused = {"type": "ConfigApplied", "status": "False", "reason": "Paused", "message": "Updates are paused."}
-    listed = ("aks", "flex-node", "list", *ON, "--label", f"own={name}", "-o", "table")
     for conditions, cause in (
         ([READY], "Paused"),
         ([READY, paused], "ConfigApplied: Paused: Updates are paused."),
@@ -192,48 +179,47 @@ def test_table_output_shows_why_configuration_is_not_applied(az: WarmAz, site: S
         ),
     ):
         report = {"conditions": conditions, "appliedConfigVersion": "1"}
-        assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
-        [row] = az.run(*listed).out.splitlines()[2:]
+        assert site.admin.report(name, report).status == 200
+        [row] = table(az, "list", "--label", f"own={name}")[2:]
         assert row.endswith(cause)
         assert " False " in row
 
 
 def test_table_output_includes_requested_config_url(az: WarmAz, name: str) -> None:
     """The config URL is shown only once. A user with table output as default would lose it."""
-    words = ("create", *ON, "--name", name, "--output-config-url", "-o", "table")
-    assert "https://localhost:" in az.run("aks", "flex-node", *words).out
+    assert "https://localhost:" in table(az, "create", "--name", name, "--output-config-url")[-1]
 
 
 def test_reported_text_is_stripped_of_terminal_control_characters(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name)
     failed = {"joinState": "Failed", "joinFailure": "No route.\n\x1b[2J\x1b[31mAll is well\r\u202e."}
-    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), failed).status == 200
-    shown = az.run("aks", "flex-node", "show", *ON, "--name", name, "-o", "table").out
-    waited = az.run("aks", "flex-node", "wait", *ON, "--name", name, "--ready", check=False).err
+    assert site.admin.report(name, failed).status == 200
+    shown = ran(az, "show", "--name", name, "-o", "table").out
+    waited = refused(az, "wait", "--name", name, "--ready")
     for text in (shown, waited):
         assert "No route. [2J[31mAll is well ." in text
 
 
 def test_output_formats_contain_same_data(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name)
-    show = ("aks", "flex-node", "show", *ON, "--name", name, "-o")
-    document = json.loads(az.run(*show, "json").out)
+    show = ("show", "--name", name, "-o")
+    document = json.loads(ran(az, *show, "json").out)
     assert document["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
-    assert yaml.safe_load(az.run(*show, "yaml").out) == document
-    columns = az.run(*show, "tsv", "--query", "[[name, properties.provisioningState]]").out
+    assert yaml.safe_load(ran(az, *show, "yaml").out) == document
+    columns = ran(az, *show, "tsv", "--query", "[[name, properties.provisioningState]]").out
     assert columns == f"{name}\tSucceeded\n"
-    assert az.run(*show, "none").out == ""
+    assert ran(az, *show, "none").out == ""
 
 
 def test_join_command_prints_one_line_and_invalidates_previous_url(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
-    ask = ("aks", "flex-node", "join-command", *ON, "--name", name)
-    pasted, piped = az.run(*ask), az.run(*ask, "-o", "tsv")
+    ask = ("join-command", "--name", name)
+    pasted, piped = ran(az, *ask), ran(az, *ask, "-o", "tsv")
     for done in (pasted, piped):
         [line] = done.out.splitlines()
         assert shlex.split(line)[2:] == ["|", "aks-flex-node", "agent", "--config-url-file", "-"]
         assert "configuration URL is revoked" in done.err
-    dead, alive = (fetch_bundle(site, shlex.split(done.out)[1]) for done in (pasted, piped))
+    dead, alive = (site.admin.fetch(shlex.split(done.out)[1]) for done in (pasted, piped))
     assert (dead.status, alive.status) == (404, 200)
 
 
@@ -242,16 +228,15 @@ def test_regenerate_token_returns_new_config_url(az: WarmAz, name: str) -> None:
     made = flex(az, "regenerate-token", "--name", name)
     assert made["configUrl"] != first
     assert set(made) == {"name", "configUrl", "configUrlExpires", "configVersion"}
-    moved = az.run("aks", "flex-node", "regenerate-token", *ON, "--name", name, "--replace")
+    moved = ran(az, "regenerate-token", "--name", name, "--replace")
     assert f"The machine that uses the URL becomes node {name}." in moved.err
 
 
 def test_revoke_key_names_the_key_that_is_revoked(az: WarmAz, site: Site, name: str) -> None:
     url = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
-    early = az.run("aks", "flex-node", "revoke-key", *ON, "--name", name, check=False)
-    assert "has no key" in early.err
+    assert "has no key" in refused(az, "revoke-key", "--name", name)
     key = HeldKey()
-    assert fetch_bundle(site, url, key).status == 200
+    assert site.admin.fetch(url, key=key).status == 200
 
     revoked = flex(az, "revoke-key", "--name", name)
 
@@ -262,87 +247,76 @@ def test_revoke_key_names_the_key_that_is_revoked(az: WarmAz, site: Site, name: 
 
 def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
-    wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--timeout", "1", "--interval", "1")
-    az.run(*wait, "--created")
-    late = az.run(*wait, "--ready", check=False)
-    assert late.code == 1
-    assert "timed-out after 1 seconds" in late.err
+    wait = ("wait", "--name", name, "--timeout", "1", "--interval", "1")
+    ran(az, *wait, "--created")
+    assert "timed-out after 1 seconds" in refused(az, *wait, "--ready")
 
-    status = site.admin.path(name, "reportStatus")
-    site.admin.ask("POST", status, {"joinState": "Failed", "joinFailure": "No route to the API server."})
-    failed = az.run(*wait, "--ready", check=False)
-    assert failed.code == 1
-    assert "could not join: No route to the API server." in failed.err
+    site.admin.report(name, {"joinState": "Failed", "joinFailure": "No route to the API server."})
+    message = refused(az, *wait, "--ready")
+    assert "could not join: No route to the API server." in message
 
-    site.admin.ask("POST", status, {"conditions": [READY]})
-    az.run(*wait, "--ready")
-    az.run(*wait, "--custom", "properties.status.joinState=='Failed'")
+    site.admin.report(name, {"conditions": [READY]})
+    ran(az, *wait, "--ready")
+    ran(az, *wait, "--custom", "properties.status.joinState=='Failed'")
 
     flex(az, "delete", "--name", name, "--yes")
-    az.run(*wait, "--deleted")
-    assert az.run(*wait, "--exists", check=False).code != 0
+    ran(az, *wait, "--deleted")
+    refused(az, *wait, "--exists", code=3)
 
 
 def test_wait_without_condition_names_possible_conditions(az: WarmAz, name: str) -> None:
-    refused = az.run("aks", "flex-node", "wait", *ON, "--name", name, check=False)
-    assert refused.code == 1
-    assert "No condition to wait for." in refused.err
-    assert "--ready, --created, --updated, --deleted, --exists, --custom" in refused.err
-    shown = az.run("aks", "flex-node", "wait", "--help").out
-    assert "--ready" in shown
+    message = refused(az, "wait", "--name", name)
+    assert "No condition to wait for." in message
+    assert "--ready, --created, --updated, --deleted, --exists, --custom" in message
 
 
 def test_wait_retries_when_provider_is_briefly_unavailable(
     az: WarmAz, site: Site, between: Between, name: str
 ) -> None:
     not_yet = site.admin.put(name).json
-    site.admin.ask("POST", site.admin.path(name, "reportStatus"), {"conditions": [READY]})
+    site.admin.report(name, {"conditions": [READY]})
     between.answers += [(200, {"Content-Type": "application/json"}, not_yet), *[(0, {}, None)] * 3]
-    wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--ready", "--interval", "1", "--timeout", "9")
-    done = az.run(*wait, "--rp-endpoint", between.url)
+    wait = ("wait", "--name", name, "--ready", "--interval", "1", "--timeout", "9")
+    done = ran(az, *wait, "--rp-endpoint", between.url)
     assert "The service does not respond. Retrying in 1 s." in done.err
 
 
 def test_delete_requires_confirmation_and_prints_nothing(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
-    delete = ("aks", "flex-node", "delete", *ON, "--name", name)
-    unasked = az.run(*delete, check=False)
-    assert unasked.code == 1
-    assert "Use --yes" in unasked.err
-    done = az.run(*delete, "--yes")
+    delete = ("delete", "--name", name)
+    assert "Use --yes" in refused(az, *delete)
+    done = ran(az, *delete, "--yes")
     assert (done.out, "unbootstrap" in done.err) == ("", False)
     assert site.admin.get(name).status == 404
-    again = az.run(*delete, "--yes")
+    again = ran(az, *delete, "--yes")
     assert f"The flex node {name} was not found." in again.err
 
 
 def test_delete_of_used_node_says_what_to_run_on_its_machine(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     failed = {"joinState": "Failed", "joinFailure": "No route."}
-    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), failed).status == 200
-    done = az.run("aks", "flex-node", "delete", *ON, "--name", name, "--yes")
+    assert site.admin.report(name, failed).status == 200
+    done = ran(az, "delete", "--name", name, "--yes")
     assert done.out == ""
     assert "Run `aks-flex-node unbootstrap` on it." in done.err
 
 
 def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site: Site, name: str) -> None:
-    assert az.run("aks", "flex-node", "create", *ON, "--name", name, "--no-wait").out == ""
+    assert ran(az, "create", "--name", name, "--no-wait").out == ""
     assert site.admin.get(name).status == 200
-    lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)
-    assert "cannot be used with --no-wait" in lost.err
+    assert "cannot be used with --no-wait" in refused(az, "update", "--name", name, "--no-wait", "--output-url")
 
 
 def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> None:
     def pool(verb: str, *words: str) -> Any:
-        return az("aks", "flex-node", "pool", verb, *ON, *words)
+        return flex(az, f"pool {verb}", *words)
 
     on = ("--name", "line")
     made = pool("create", *on, "--labels", "site=north", "--max-pods", "50", "--description", "Pumps")
     assert made["properties"]["template"] == {"nodeConfig": {"labels": {"site": "north"}, "maxPods": 50}}
     assert flex(az, "create", "--name", name, "--pool", "line")["properties"]["poolRevision"] == 1
     assert [each["name"] for each in flex(az, "list", "--pool", "line")] == [name]
-    table = az.run("aks", "flex-node", "list", *ON, "--pool", "line", "-o", "table").out
-    assert table.splitlines()[2].split()[3] == "pool"
+    assert table(az, "list", "--pool", "line")[2].split()[3] == "pool"
     changed = pool("update", *on, "--max-pods", "60")["properties"]
     assert (changed["revision"], changed["pendingNodeCount"], changed["description"]) == (2, 1, "Pumps")
     revisions = pool("list-revisions", *on)
@@ -357,17 +331,17 @@ def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> No
     assert "line" in [each["name"] for each in pool("list")]
     assert pool("show", *on)["properties"]["nodeCount"] == 1
     flex(az, "update", "--name", name, "--pool", "")
-    az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes")
+    ran(az, "pool delete", *on, "--yes")
     assert site.admin.pool("GET", "line").status == 404
-    assert "The pool line was not found." in az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes").err
+    assert "The pool line was not found." in ran(az, "pool delete", *on, "--yes").err
 
 
 def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path: Path) -> None:
-    on = (*ON, "--name", "azline")
-    az("aks", "flex-node", "pool", "create", *on, "--monitor")
+    on = ("--name", "azline")
+    flex(az, "pool create", *on, "--monitor")
 
     def enrolment(verb: str, *words: str) -> Any:
-        return az("aks", "flex-node", "pool", "enrolment", verb, *on, *words)
+        return flex(az, f"pool enrolment {verb}", *on, *words)
 
     made = enrolment("create", "--max-uses", "2", "--approval", "manual", "--node-name", "az-{number:02}")
     url, one = made["properties"]["enrolmentUrl"], ("--id", made["name"])
@@ -381,19 +355,18 @@ def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path:
     assert enrolment("approve", *one, "--fingerprint", shown[0])["state"] == "Approved"
     assert enrolment("reject", *one, "--fingerprint", shown[1])["state"] == "Rejected"
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
-    again = az.run("aks", "flex-node", "pool", "enrolment", "approve", *on, *one, "--fingerprint", shown[1])
+    again = ran(az, "pool enrolment approve", *on, *one, "--fingerprint", shown[1])
     assert "its agent has ended" in again.err
     assert flex(az, "release", "--name", "az-01")["state"] == "Released"
-    cut_off = az.run("aks", "flex-node", "revoke-key", *ON, "--name", "az-01")
+    cut_off = ran(az, "revoke-key", "--name", "az-01")
     assert f"Revoke the enrolment as well: the URL of {made['name']} of pool azline" in cut_off.err
     assert enrolment("revoke", *one)["properties"]["state"] == "Revoked"
 
     listed = tmp_path / "machines.csv"
     listed.write_text("site,serial_number\noslo,0000\n")
-    create = ("aks", "flex-node", "pool", "enrolment", "create", *on, "--max-uses", "1", "--allow-file", str(listed))
-    refused = az.run(*create, check=False)
-    assert "line 2: '0000' is not a serialNumber that identifies a machine" in refused.err
+    create = ("pool enrolment create", *on, "--max-uses", "1", "--allow-file", str(listed))
+    assert "line 2: '0000' is not a serialNumber that identifies a machine" in refused(az, *create)
     listed.write_text("site,serial_number\noslo,ABC1\n")
-    allowed = az(*create)["properties"]
+    allowed = flex(az, *create)["properties"]
     assert (allowed["approval"], allowed["allow"]) == ("allowList", [{"serialNumber": "abc1"}])
     flex(az, "delete", "--name", "az-01", "--yes")

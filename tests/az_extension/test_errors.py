@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
-from tests.az_extension.test_commands import ON, flex
+from tests.az_extension.commands import flex, ran, refused, table
 from tests.service.lab.cloud_harness import CLUSTER
 from tests.service.ports import free_port
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tests.az_extension.recording_proxy import Between
     from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
-
-SHOW = ("aks", "flex-node", "show", *ON)
 
 
 def test_login_with_wrong_secret_fails(owner: Az, site: Site) -> None:
@@ -29,16 +27,13 @@ def test_login_with_wrong_secret_fails(owner: Az, site: Site) -> None:
 def test_reader_can_show_and_refused_update_names_required_role(reader: Az, site: Site, name: str) -> None:
     site.admin.put(name)
     assert flex(reader, "show", "--name", name)["name"] == name
-    refused = reader.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "9", check=False)
-    assert refused.code == 1
-    assert "(AuthorizationFailed)" in refused.err
-    assert f'--role "Azure Kubernetes Service Contributor Role" --scope {CLUSTER}' in refused.err
+    message = refused(reader, "update", "--name", name, "--max-pods", "9")
+    assert "(AuthorizationFailed)" in message
+    assert f'--role "Azure Kubernetes Service Contributor Role" --scope {CLUSTER}' in message
 
 
 def test_show_of_missing_node_suggests_list_command(az: WarmAz) -> None:
-    done = az.run(*SHOW, "--name", "nobody", check=False)
-    assert done.code == 3
-    assert "az aks flex-node list -g edge --cluster-name plant" in done.err
+    assert "az aks flex-node list -g edge --cluster-name plant" in refused(az, "show", "--name", "nobody", code=3)
 
 
 def test_list_shows_refused_record_and_show_names_its_remedy(az: WarmAz, site: Site, name: str) -> None:
@@ -47,12 +42,11 @@ def test_list_shows_refused_record_and_show_names_its_remedy(az: WarmAz, site: S
     store: Any = site.service.service.store
     site.service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name,)]))
     try:
-        table = az.run("aks", "flex-node", "list", *ON, "-o", "table").out.splitlines()
-        [row] = [each for each in table if each.startswith(f"{name} ")]
+        [row] = [each for each in table(az, "list") if each.startswith(f"{name} ")]
         assert "RecordRefused: its content does not match its authentication code." in row
-        done = az.run(*SHOW, "--name", name, check=False)
-        assert f"`aks-flex-rp records show {name}`" in done.err
-        assert "Run `aks-flex-rp explain record-refused`" in done.err
+        message = refused(az, "show", "--name", name)
+        assert f"`aks-flex-rp records show {name}`" in message
+        assert "Run `aks-flex-rp explain record-refused`" in message
     finally:
         site.service.call(store.delete_node(CLUSTER.lower(), name, None))
 
@@ -60,30 +54,26 @@ def test_list_shows_refused_record_and_show_names_its_remedy(az: WarmAz, site: S
 def test_missing_cluster_is_reported_with_cluster_list_hint(az: WarmAz, site: Site) -> None:
     words = ("--rp-endpoint", site.service.connection.url)
     key = ("--rp-key-file", str(site.service.service.settings.admin_key_file))
-    there = ("-g", "edge", "--cluster", "nowhere", "--name", "x", *words, *key)
-    done = az.run("aks", "flex-node", "show", *there, check=False)
-    assert done.code == 3
-    assert "(ParentResourceNotFound)" in done.err
-    assert "aks-flex-rp cluster list" in done.err
+    message = refused(az, "show", "--cluster", "nowhere", "--name", "x", *words, *key, code=3)
+    assert "(ParentResourceNotFound)" in message
+    assert "aks-flex-rp cluster list" in message
 
 
 @pytest.mark.parametrize("nobody", ["", ".", ".."])
 def test_invalid_node_or_cluster_name_is_refused_without_request(az: WarmAz, between: Between, nobody: str) -> None:
     """In a URL, `..` after a node is the cluster: a deletion would delete all its nodes."""
-    delete = ("aks", "flex-node", "delete", "--yes", "--rp-endpoint", between.url)
     for words in (("--cluster", "plant", "--name", nobody), ("--cluster", nobody, "--name", "edge-1")):
-        done = az.run(*delete, "-g", "edge", *words, check=False)
-        assert done.code == 1
-        assert f"{nobody!r} is not a valid name." in done.err
+        message = refused(az, "delete", "--yes", "--rp-endpoint", between.url, *words)
+        assert f"{nobody!r} is not a valid name." in message
     assert between.asked == []
 
 
 def test_redirect_from_provider_is_refused(az: WarmAz, between: Between, name: str) -> None:
     """The request body may contain a secret."""
     between.answers.append((307, {"Location": f"{between.url}/elsewhere"}, {}))
-    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
-    assert done.code == 3
-    assert "is not a flex node resource provider. Check --rp-endpoint." in done.err
+    assert "is not a flex node resource provider. Check --rp-endpoint." in refused(
+        az, "create", "--name", name, "--rp-endpoint", between.url, code=3
+    )
     assert len(between.asked) == 1
 
 
@@ -114,43 +104,40 @@ def test_redirect_from_provider_is_refused(az: WarmAz, between: Between, name: s
 def test_invalid_option_value_is_reported_with_its_option(
     az: WarmAz, name: str, words: tuple[str, ...], said: str
 ) -> None:
-    done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words, check=False)
+    done = ran(az, "create", "--name", name, *words, check=False)
     assert not done.ok
     assert said in done.err
 
 
 def test_throttled_request_is_retried_after_retry_after(az: WarmAz, site: Site, between: Between, name: str) -> None:
     between.refuse(429, "TooManyRequests", "Too many.", Retry_After="1")
-    made = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url)
+    made = ran(az, "create", "--name", name, "--rp-endpoint", between.url)
     assert "Retrying in 1 s" in made.err
     assert site.admin.get(name).status == 200
 
 
 def test_request_fails_when_retry_after_is_too_long(az: WarmAz, between: Between) -> None:
     between.refuse(429, "TooManyRequests", "Too many.", Retry_After="3600")
-    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
-    assert done.code == 1
-    assert "(TooManyRequests) Too many." in done.err
-    assert "Try again in 3600 s." in done.err
+    message = refused(az, "show", "--name", "x", "--rp-endpoint", between.url)
+    assert "(TooManyRequests) Too many." in message
+    assert "Try again in 3600 s." in message
     assert len(between.asked) == 1
 
 
 def test_write_is_not_retried_after_bad_gateway(az: WarmAz, between: Between, name: str) -> None:
     between.refuse(502, "BadGateway", "Nobody is there.")
-    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
-    assert done.code == 1
-    assert "(BadGateway) Nobody is there." in done.err
+    assert "(BadGateway) Nobody is there." in refused(az, "create", "--name", name, "--rp-endpoint", between.url)
     assert len(between.asked) == 1
 
 
 def test_unknown_resource_type_error_suggests_checking_rp_endpoint(az: WarmAz, between: Between) -> None:
     between.refuse(404, "InvalidResourceType", "The resource type could not be found.")
-    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
-    assert "is not a flex node resource provider. Check --rp-endpoint." in done.err
+    assert "is not a flex node resource provider. Check --rp-endpoint." in refused(
+        az, "show", "--name", "x", "--rp-endpoint", between.url, code=3
+    )
 
 
 def test_unreachable_provider_is_reported_with_serve_hint(az: WarmAz) -> None:
-    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", f"https://localhost:{free_port()}", check=False)
-    assert done.code == 1
-    assert "does not respond" in done.err
-    assert "aks-flex-rp serve" in done.err
+    message = refused(az, "show", "--name", "x", "--rp-endpoint", f"https://localhost:{free_port()}")
+    assert "does not respond" in message
+    assert "aks-flex-rp serve" in message

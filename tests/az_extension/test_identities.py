@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.az_extension.test_commands import ON, flex
+from tests.az_extension.commands import ON, flex, ran, refused
 from tests.service.rp.api.bodies import client_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PRINCIPAL = ("--auth-method", "servicePrincipal", "--client-id", CLIENT, "--moni
 
 
 def secret_of(site: Site, name: str) -> Any:
-    return site.admin.ask("POST", site.admin.path(name, "listCredentials")).json["servicePrincipal"]["clientSecret"]
+    return site.admin.credentials(name).json["servicePrincipal"]["clientSecret"]
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def file(tmp_path: Path) -> Path:
 def test_client_secret_is_read_from_file_stdin_or_environment(az: WarmAz, site: Site, name: str, file: Path) -> None:
     def create(ending: str) -> tuple[str, ...]:
         own = ("--auth-method", "servicePrincipal", "--client-id", client_of(f"{name}-{ending}"))
-        return ("aks", "flex-node", "create", *ON, *own, "--name", f"{name}-{ending}")
+        return ("create", *own, "--name", f"{name}-{ending}")
 
-    az.run(*create("f"), "--client-secret-file", str(file))
-    az.run(*create("i"), "--client-secret-file", "-", input=SECRET)
-    az.run(*create("e"), env=VARIABLE)
+    ran(az, *create("f"), "--client-secret-file", str(file))
+    ran(az, *create("i"), "--client-secret-file", "-", input=SECRET)
+    ran(az, *create("e"), env=VARIABLE)
     assert [secret_of(site, f"{name}-{each}") for each in "fie"] == [SECRET] * 3
 
 
@@ -52,7 +52,7 @@ def test_client_secret_from_stdin_applies_to_all_given_ids(az: WarmAz, site: Sit
     names = [f"{name}-{each}" for each in "abc"]
     for each in names:
         own = ("--auth-method", "servicePrincipal", "--client-id", client_of(each))
-        az.run("aks", "flex-node", "create", *ON, *own, "--name", each, env=VARIABLE)
+        ran(az, "create", *own, "--name", each, env=VARIABLE)
     ids = [site.admin.get(each).json["id"] for each in names]
     az.run("aks", "flex-node", "update", "--ids", *ids, "--client-secret-file", "-", input="another\n")
     assert [secret_of(site, each) for each in names] == ["another"] * 3
@@ -60,13 +60,13 @@ def test_client_secret_from_stdin_applies_to_all_given_ids(az: WarmAz, site: Sit
 
 def test_at_file_content_is_not_shown_in_errors(az: WarmAz, site: Site, name: str, file: Path) -> None:
     """az replaces @FILE with the content of the file. Errors are written to logs and telemetry."""
-    create = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name)
+    create = ("create", *PRINCIPAL, "--name", name)
     service = ("--rp-endpoint", site.service.connection.url)
     for words in (("--client-secret-file",), ("--file",), ("--kubelet-config",), (*service, "--rp-key-file")):
-        done = az.run(*create, *words, f"@{file}", env=VARIABLE, check=False)
-        assert f"{words[-1]}: the file does not exist." in done.err
-        assert "without a leading @" in done.err
-        assert SECRET not in done.err
+        message = refused(az, *create, *words, f"@{file}", env=VARIABLE)
+        assert f"{words[-1]}: the file does not exist." in message
+        assert "without a leading @" in message
+        assert SECRET not in message
 
 
 @pytest.mark.parametrize("also", [(), ("--client-secret-file", "-")])
@@ -90,23 +90,21 @@ def test_client_secret_prompt_on_terminal_does_not_echo(
 
 
 def test_missing_client_secret_without_terminal_names_alternatives(az: WarmAz, name: str) -> None:
-    done = az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, check=False)
-    assert done.code == 1
-    assert "--client-secret-file" in done.err
-    assert "AZURE_AKS_FLEX_NODE_CLIENT_SECRET" in done.err
+    message = refused(az, "create", *PRINCIPAL, "--name", name)
+    assert "--client-secret-file" in message
+    assert "AZURE_AKS_FLEX_NODE_CLIENT_SECRET" in message
 
 
 def test_client_secret_file_readable_by_others_is_refused(az: WarmAz, name: str, file: Path) -> None:
     file.chmod(0o644)
     words = (*PRINCIPAL, "--name", name, "--client-secret-file", str(file))
-    done = az.run("aks", "flex-node", "create", *ON, *words, check=False)
-    assert f"chmod 600 {file}" in done.err
+    assert f"chmod 600 {file}" in refused(az, "create", *words)
 
 
 def test_debug_output_and_az_logs_contain_no_secret_or_config_url(owner: Az, site: Site, name: str) -> None:
     logged = {**VARIABLE, "AZURE_LOGGING_ENABLE_LOG_FILE": "true"}
-    words = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, "--output-url", "--debug")
-    done = owner.run(*words, "--query", "properties.configUrl", "-o", "tsv", env=logged)
+    words = ("--name", name, "--output-url", "--debug", "--query", "properties.configUrl", "-o", "tsv")
+    done = ran(owner, "create", *PRINCIPAL, *words, env=logged)
     url = done.out.strip()
     assert '"clientSecret": "***"' in done.err
     assert secret_of(site, name) == SECRET
@@ -118,7 +116,7 @@ def test_debug_output_and_az_logs_contain_no_secret_or_config_url(owner: Az, sit
 
 
 def test_client_secret_changes_only_when_new_one_is_given(az: WarmAz, site: Site, name: str, file: Path) -> None:
-    az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
+    ran(az, "create", *PRINCIPAL, "--name", name, env=VARIABLE)
     flex(az, "update", "--name", name, "--labels", "a=1")
     assert secret_of(site, name) == SECRET
     file.write_text("another")
@@ -127,7 +125,7 @@ def test_client_secret_changes_only_when_new_one_is_given(az: WarmAz, site: Site
 
 
 def test_changing_auth_method_replaces_azure_auth_settings(az: WarmAz, site: Site, name: str) -> None:
-    az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
+    ran(az, "create", *PRINCIPAL, "--name", name, env=VARIABLE)
     words = ("--auth-method", "bootstrapToken", "--continuous-monitoring", "false")
     assert flex(az, "update", "--name", name, *words)["properties"]["azureAuth"] == {"method": "none"}
     managed = ("--auth-method", "managedIdentity", "--client-id", CLIENT, "--kubernetes-auth", "exec")
@@ -137,11 +135,12 @@ def test_changing_auth_method_replaces_azure_auth_settings(az: WarmAz, site: Sit
 
 
 def test_option_not_used_by_auth_method_is_refused(az: WarmAz, name: str) -> None:
-    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--client-id", CLIENT, check=False)
-    assert "A node whose method is bootstrapToken does not use --client-id." in done.err
+    assert "A node whose method is bootstrapToken does not use --client-id." in refused(
+        az, "create", "--name", name, "--client-id", CLIENT
+    )
 
 
 def test_unused_identity_triggers_warning(az: WarmAz, name: str) -> None:
     words = ("--auth-method", "managedIdentity", "--client-id", CLIENT)
-    done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words)
+    done = ran(az, "create", "--name", name, *words)
     assert "The identity of this node is not used" in done.err

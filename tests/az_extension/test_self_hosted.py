@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.pki import CertificateAuthority
-from tests.az_extension.test_commands import ON, flex
+from tests.az_extension.commands import flex, ran, refused
 from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER
@@ -38,6 +39,22 @@ def key(site: Site) -> Path:
     return site.service.service.settings.admin_key_file
 
 
+@pytest.fixture
+def remote(site: Site, key: Path) -> tuple[str, ...]:
+    """Returns the options of a user who has the admin key and the CA of the service."""
+    return ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
+
+
+@contextmanager
+def configured(az: Az, **settings: object) -> Iterator[None]:
+    """Stores the settings of the extension in az, for the duration of the block."""
+    az.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
+    try:
+        yield
+    finally:
+        az.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+
+
 def test_azure_login_suffices_with_rp_endpoint(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name, "--rp-endpoint", site.service.connection.url)
     assert site.admin.get(name).json["systemData"]["createdByType"] == "Application"
@@ -48,38 +65,33 @@ def test_token_for_azure_is_not_sent_to_self_hosted_service(
     az: WarmAz, site: Site, between: Between, audience: str
 ) -> None:
     """The service between could use the user's token in Azure."""
-    words = ("aks", "flex-node", "list", *ON, "--rp-endpoint", between.url)
-    done = az.run(*words, "--rp-audience", audience or site.cloud.url, check=False)
-    assert not done.ok
-    assert f"are not sent to {between.url}, because another service may accept them." in done.err
+    words = ("--rp-endpoint", between.url, "--rp-audience", audience or site.cloud.url)
+    message = refused(az, "list", *words)
+    assert f"are not sent to {between.url}, because another service may accept them." in message
     assert between.asked == []
 
 
 def test_audience_of_self_hosted_service_is_required(stranger: WarmAz, site: Site, between: Between) -> None:
-    words = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, "--rp-endpoint", between.url)
-    done = stranger.run(*words, "--rp-ca-file", site.cloud.ca, check=False)
-    assert f"--rp-audience is required: which tokens does {between.url} accept?" in done.err
+    words = ("list", "--subscription", SUBSCRIPTION_ID, "--rp-endpoint", between.url)
+    assert f"--rp-audience is required: which tokens does {between.url} accept?" in refused(
+        stranger, *words, "--rp-ca-file", site.cloud.ca
+    )
     assert between.asked == []
 
 
-def test_admin_key_suffices_without_azure_login(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
-    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
-    made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION_ID, *words)
+def test_admin_key_suffices_without_azure_login(stranger: WarmAz, remote: tuple[str, ...], name: str) -> None:
+    made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION_ID, *remote)
     assert made["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
-    assert stranger("aks", "flex-node", "show", "--ids", made["id"], *words)["name"] == name
+    assert stranger("aks", "flex-node", "show", "--ids", made["id"], *remote)["name"] == name
 
 
 def test_provider_options_can_be_set_in_az_config(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     site.admin.put(name)
-    settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key, "rp_ca_file": site.cloud.ca}
-    stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
-    ask = ("aks", "flex-node", "show", *ON, "--name", name, "--subscription", SUBSCRIPTION_ID)
-    try:
-        assert stranger(*ask)["name"] == name
-        elsewhere = stranger.run(*ask, env={"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": "nonsense"}, check=False)
-        assert "'nonsense' is not a valid service URL." in elsewhere.err
-    finally:
-        stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+    ask = ("show", "--name", name, "--subscription", SUBSCRIPTION_ID)
+    with configured(stranger, rp_endpoint=site.service.connection.url, rp_key_file=key, rp_ca_file=site.cloud.ca):
+        assert flex(stranger, *ask)["name"] == name
+        message = refused(stranger, *ask, env={"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": "nonsense"})
+        assert "'nonsense' is not a valid service URL." in message
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])
@@ -87,20 +99,16 @@ def test_configured_admin_key_is_not_sent_to_another_endpoint(
     stranger: WarmAz, site: Site, between: Between, key: Path, by: str
 ) -> None:
     """No user is signed in, so there is no other credential to send."""
-    settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key}
-    stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
-    ask = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, "--rp-ca-file", site.cloud.ca)
+    ask = ("list", "--subscription", SUBSCRIPTION_ID, "--rp-ca-file", site.cloud.ca)
     other = {"option": ("--rp-endpoint", between.url), "variable": ()}[by]
     env = {} if other else {"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": between.url}
-    try:
-        done = stranger.run(*ask, *other, env=env, check=False)
-        assert "rp_key_file from" in done.err
-        assert f"it is not configured for {between.url}." in done.err
+    with configured(stranger, rp_endpoint=site.service.connection.url, rp_key_file=key):
+        message = refused(stranger, *ask, *other, env=env)
+        assert "rp_key_file from" in message
+        assert f"it is not configured for {between.url}." in message
         assert between.asked == []
         given = {**env, "AZURE_AKS_FLEX_NODE_RP_KEY_FILE": str(key)}
-        assert stranger.run(*ask, *other, env=given, check=False).ok is (by == "variable")
-    finally:
-        stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+        assert ran(stranger, *ask, *other, env=given, check=False).ok is (by == "variable")
 
 
 @pytest.mark.parametrize(
@@ -108,46 +116,36 @@ def test_configured_admin_key_is_not_sent_to_another_endpoint(
     [((), "Set its ID with --subscription."), (("--subscription", "my-own"), "'my-own' is not an ID")],
 )
 def test_subscription_id_is_required_without_azure_login(
-    stranger: WarmAz, site: Site, key: Path, words: tuple[str, ...], said: str
+    stranger: WarmAz, remote: tuple[str, ...], words: tuple[str, ...], said: str
 ) -> None:
-    service = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
-    done = stranger.run("aks", "flex-node", "list", *ON, *service, *words, check=False)
-    assert not done.ok
-    assert said in done.err
+    assert said in refused(stranger, "list", *remote, *words)
 
 
 def test_rp_endpoint_accepts_subscription_that_azure_does_not_know(az: WarmAz, site: Site) -> None:
     """The service answers that it has no such cluster; az itself does not refuse."""
     unknown = "99999999-8888-7777-6666-555555555555"
-    words = ("aks", "flex-node", "list", *ON, "--subscription", unknown)
-    done = az.run(*words, "--rp-endpoint", site.service.connection.url, check=False)
-    assert "(AuthorizationFailed)" in done.err or "(ParentResourceNotFound)" in done.err
-    assert f"/subscriptions/{unknown}" in done.err
-    by_name = az.run(*words[:-1], "no-such", "--rp-endpoint", site.service.connection.url, check=False)
-    assert "az knows no subscription of this name" in by_name.err
-    through_azure = az.run(*words, check=False)
-    assert f"Subscription '{unknown}' not found" in through_azure.err
-
-
-def test_untrusted_provider_certificate_is_refused(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
-    words = (
-        "--rp-endpoint",
-        site.service.connection.url,
-        "--rp-key-file",
-        str(key),
-        "--subscription",
-        SUBSCRIPTION_ID,
+    words = ("list", "--subscription", unknown)
+    message = refused(az, *words, "--rp-endpoint", site.service.connection.url)
+    assert "(AuthorizationFailed)" in message or "(ParentResourceNotFound)" in message
+    assert f"/subscriptions/{unknown}" in message
+    assert "az knows no subscription of this name" in refused(
+        az, *words[:-1], "no-such", "--rp-endpoint", site.service.connection.url
     )
-    done = stranger.run("aks", "flex-node", "show", *ON, "--name", name, *words, check=False)
-    assert "is not trusted" in done.err
-    assert "--rp-ca-file" in done.err
+    assert f"Subscription '{unknown}' not found" in refused(az, *words)
 
 
-def test_wrong_admin_key_error_names_key_file(stranger: WarmAz, site: Site, tmp_path: Path) -> None:
+def test_untrusted_provider_certificate_is_refused(stranger: WarmAz, remote: tuple[str, ...], name: str) -> None:
+    message = refused(stranger, "show", "--name", name, "--subscription", SUBSCRIPTION_ID, *remote[:-2])
+    assert "is not trusted" in message
+    assert "--rp-ca-file" in message
+
+
+def test_wrong_admin_key_error_names_key_file(
+    stranger: WarmAz, site: Site, remote: tuple[str, ...], tmp_path: Path
+) -> None:
     wrong = tmp_path / "wrong.key"
     wrong.touch(0o600)
     wrong.write_text("wrong")
-    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(wrong), "--rp-ca-file", site.cloud.ca)
-    done = stranger.run("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, *words, check=False)
-    assert done.code == 1
-    assert f"Check that {wrong} contains the admin key of {site.service.connection.url}." in done.err
+    words = ("--subscription", SUBSCRIPTION_ID, *remote, "--rp-key-file", str(wrong))
+    message = refused(stranger, "list", *words)
+    assert f"Check that {wrong} contains the admin key of {site.service.connection.url}." in message

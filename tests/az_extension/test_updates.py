@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.api.node_changes import NodeOptions, apply_options
-from tests.az_extension.test_commands import ON, flex
+from tests.az_extension.commands import flex, ran, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,23 +52,22 @@ def test_update_can_remove_last_setting_of_section(az: WarmAz, site: Site, name:
 
 def test_update_without_changes_writes_nothing(az: WarmAz, site: Site, name: str) -> None:
     before = site.admin.put(name, {"properties": BEFORE}).json["etag"]
-    done = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "50")
+    done = ran(az, "update", "--name", name, "--max-pods", "50")
     assert "No changes." in done.err
     assert site.admin.get(name).json["etag"] == before
 
 
 def test_kubernetes_downgrade_requires_allow_downgrade(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
-    older = ("update", *ON, "--name", name, "--kubernetes-version", "1.32.1")
-    refused = az.run("aks", "flex-node", *older, check=False)
-    assert "--kubernetes-version: properties.versions.kubernetes: " in refused.err
-    az.run("aks", "flex-node", *older, "--allow-downgrade")
+    older = ("update", "--name", name, "--kubernetes-version", "1.32.1")
+    assert "--kubernetes-version: properties.versions.kubernetes: " in refused(az, *older)
+    ran(az, *older, "--allow-downgrade")
     assert site.admin.get(name).properties["versions"] == {"kubernetes": "1.32.1"}
 
 
 def test_update_warns_that_earlier_config_url_no_longer_works(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
-    told = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "60")
+    told = ran(az, "update", "--name", name, "--max-pods", "60")
     assert "A previous configuration URL is revoked." in told.err
 
 
@@ -100,10 +99,10 @@ def test_update_fails_on_concurrent_change_of_same_setting(
     az: WarmAz, site: Site, between: Between, meanwhile: Callable[..., None], name: str
 ) -> None:
     meanwhile({"labels": {"site": "north", "rack": "9"}})
-    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
-    done = az.run(*words, check=False)
-    assert done.code == 1
-    assert f"Another client changed the flex node {name} at the same time: nodeConfig.labels.rack." in done.err
+    words = ("update", "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    assert f"Another client changed the flex node {name} at the same time: nodeConfig.labels.rack." in refused(
+        az, *words
+    )
     assert site.admin.get(name).properties["nodeConfig"]["labels"]["rack"] == "9"
 
 
@@ -111,11 +110,10 @@ def test_update_fails_after_repeated_concurrent_changes(
     az: WarmAz, between: Between, meanwhile: Callable[..., None], name: str
 ) -> None:
     meanwhile({"maxPods": 60}, times=4)
-    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
-    done = az.run(*words, check=False)
-    assert done.code == 1
-    assert "(PreconditionFailed)" in done.err
-    assert "Another client changes the node." in done.err
+    words = ("update", "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    message = refused(az, *words)
+    assert "(PreconditionFailed)" in message
+    assert "Another client changes the node." in message
 
 
 EFFECTS = {
@@ -211,9 +209,7 @@ def test_invalid_generic_update_is_refused_with_its_path(
     az: WarmAz, site: Site, name: str, words: tuple[str, ...], said: str
 ) -> None:
     site.admin.put(name)
-    refused = az.run("aks", "flex-node", "update", *ON, "--name", name, *words, check=False)
-    assert refused.code == 1
-    assert said in refused.err
+    assert said in refused(az, "update", "--name", name, *words)
 
 
 def test_update_of_unmanaged_node_warns_that_it_is_not_applied(
@@ -223,8 +219,8 @@ def test_update_of_unmanaged_node_warns_that_it_is_not_applied(
     written["properties"]["status"]["joinState"] = "Joined"
     answer = (200, {"Content-Type": "application/json"}, written)
     between.answers += [answer, answer]
-    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
-    done = az.run(*words)
+    words = ("update", "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    done = ran(az, *words)
     assert f"{name} is not managed, so the change is not applied on its machine automatically." in done.err
     assert "`az aks flex-node join-command`" in done.err
 
@@ -235,10 +231,10 @@ def test_managed_node_of_a_pool_stays_managed_without_it(az: WarmAz, site: Site,
     found["properties"]["status"]["joinState"] = "Joined"
     found["properties"].pop("continuousMonitoring", None)
     headers = {"Content-Type": "application/json"}
-    words = ("aks", "flex-node", "update", *ON, "--name", name, "--rp-endpoint", between.url)
+    words = ("update", "--name", name, "--rp-endpoint", between.url)
     between.answers += [(200, headers, found), (200, headers, found)]
-    assert "is not managed" not in az.run(*words, "--labels", "rack=8").err
+    assert "is not managed" not in ran(az, *words, "--labels", "rack=8").err
 
     left = {**found, "properties": {**found["properties"], "continuousMonitoring": True}}
     between.answers += [(200, headers, found), (200, headers, left)]
-    assert f"{name} stays managed, as in the pool edge" in az.run(*words, "--pool", "").err
+    assert f"{name} stays managed, as in the pool edge" in ran(az, *words, "--pool", "").err
