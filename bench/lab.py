@@ -10,9 +10,11 @@ from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.tools.catalog import suite_tools
+from tests.lab_machines import temporary_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from aks_flex_lab.machines.machine import EdgeMachine
 
@@ -38,14 +40,8 @@ def add_machine(
         return lab.inventory.add(name, system, network, TerminalProgress())
 
 
-@contextmanager
-def added_machine(lab: Lab, name: str, system: DebianRelease = DebianRelease.BOOKWORM) -> Iterator[EdgeMachine]:
-    """Yields a new machine; removes it afterwards, with its Node and the web pod on it."""
-    machine = add_machine(lab, name, system)
-    try:
-        yield machine
-    finally:
-        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-        with lab.exclusive():
-            lab.inventory.remove(machine)
+def added_machine(
+    lab: Lab, name: str, system: DebianRelease = DebianRelease.BOOKWORM
+) -> AbstractContextManager[EdgeMachine]:
+    """Returns a context with a new machine; it is removed afterwards, with its Node and its pods."""
+    return temporary_machine(lab, name, system, "bench", TerminalProgress())

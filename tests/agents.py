@@ -54,6 +54,26 @@ def web_pod(name: str, node: str, *, app: str = "web", **spec: Any) -> dict[str,
     }
 
 
+def disruption_budget(name: str, *, app: str = "web", least: int = 1) -> dict[str, Any]:
+    """Returns the manifest of a PodDisruptionBudget of the pods of an application."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
+    }
+
+
+def pod_runs(lab: Lab, name: str) -> bool:
+    pod = lab.cluster.get("pod", name)
+    return bool(pod) and pod["status"].get("phase") == "Running"
+
+
+def pods_of_budget(lab: Lab, name: str) -> int:
+    """Returns how many healthy pods a disruption budget has counted."""
+    return int(lab.cluster.get("poddisruptionbudget", name).get("status", {}).get("currentHealthy", 0))
+
+
 def differences(before: Any, machine: EdgeMachine) -> list[str]:
     """Returns the changes of a machine since a snapshot, without settings that all machines share."""
     return [str(one) for one in machine.differences(before)]

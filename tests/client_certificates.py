@@ -15,17 +15,19 @@ LATER = datetime.datetime(2049, 1, 1, tzinfo=UTC)
 
 
 @functools.cache
-def client_pem(end: datetime.datetime = LATER) -> str:
-    """Returns a certificate that is valid until `end`, and its key."""
+def client_pem(end: datetime.datetime = LATER, node: str = "edge-1") -> str:
+    """Returns a certificate of a node that is valid until `end`, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = certificate_until(end, key)
+    certificate = certificate_until(end, key, node=node)
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return (certificate + key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())).decode()
 
 
-def certificate_until(end: datetime.datetime, key: ec.EllipticCurvePrivateKey, names: int = 0) -> bytes:
+def certificate_until(
+    end: datetime.datetime, key: ec.EllipticCurvePrivateKey, names: int = 0, node: str = "edge-1"
+) -> bytes:
     """Returns a certificate that is valid until `end`, with a number of host names."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:node:edge-1")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}")])
     builder = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.tools import catalog
 from tests.harness import LAB, Lines
+from tests.lab_machines import temporary_machine
 from tests.tiers import is_full
 
 if TYPE_CHECKING:
@@ -75,18 +76,9 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture
 def add_machine(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
     """Yields a function that creates machines; removes them after the test."""
-    made: list[EdgeMachine] = []
+    with ExitStack() as made:
 
-    def add(name: str, system: DebianRelease = DebianRelease.BOOKWORM, site: str = "site-1") -> EdgeMachine:
-        with lab.exclusive():
-            made.append(lab.inventory.add(name, system, site))
-        return made[-1]
+        def add(name: str, system: DebianRelease = DebianRelease.BOOKWORM, site: str = "site-1") -> EdgeMachine:
+            return made.enter_context(temporary_machine(lab, name, system, site))
 
-    yield add
-    for machine in made:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
-        lab.cluster.run("delete", "pod", f"web-{machine.name}", "--ignore-not-found", "--force", "--grace-period=0")
-        bound = f"--field-selector=spec.nodeName={machine.name}"
-        lab.cluster.run("delete", "pod", "--all-namespaces", bound, "--force", "--grace-period=0", check=False)
+        yield add

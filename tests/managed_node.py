@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import node_agent
 from tests.agents import facts, flex
+from tests.lab_machines import temporary_machine
 from tests.providers import VERSION, Provider
 from tests.wait import until, until_named
 
@@ -72,6 +74,19 @@ class ManagedLabNode:
         conditions = self.provider.get(self.name).get("status", {}).get("conditions", ())
         return next((each for each in conditions if each["type"] == kind), {})
 
+    def wait_until_ready(self) -> None:
+        until(lambda: self.condition("Ready").get("status") == "True", f"{self.name} is reported Ready")
+
+    def wait_until_daemon_is(self, state: str) -> None:
+        """Waits until the daemon reports this state of its connection to the provider."""
+        until(lambda: self.status()["daemon"]["providerState"] == state, f"the daemon of {self.name} is {state}")
+
+    def wait_until_left(self) -> None:
+        """Waits until the daemon's job has unbootstrapped the machine."""
+        run = partial(self.machine.run, check=False)
+        until(lambda: not run("test", "-e", "/var/lib/aks-flex-node").ok, f"{self.name} leaves")
+        until(lambda: not run("systemctl", "is-active", "aks-flex-node-job").ok, "and is done")
+
     def node(self) -> Any:
         return self.lab.cluster.get("node", self.name)
 
@@ -93,19 +108,11 @@ class ManagedLabNode:
 @contextmanager
 def temporary_node(lab: Lab, name: str, **properties: Any) -> Iterator[ManagedLabNode]:
     """Adds a machine and yields it as a Ready managed node. Removes both afterwards."""
-    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
-
-    with lab.exclusive():
-        machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1")
-    try:
+    with temporary_machine(lab, name) as machine:
         node = ManagedLabNode.make(lab, machine, **properties)
         try:
             node.join()
-            until(lambda: node.condition("Ready").get("status") == "True", "the node is Ready")
+            node.wait_until_ready()
             yield node
         finally:
             node.delete()
-    finally:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")

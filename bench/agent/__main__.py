@@ -18,7 +18,6 @@ from bench.figures import print_result
 from bench.lab import add_machine, running_lab
 from bench.options import LAB, SYSTEM, Option, parse
 from tests.managed_node import ManagedLabNode
-from tests.wait import until
 
 if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
@@ -84,7 +83,7 @@ def main() -> None:
         machine = add_machine(lab, "agent-1", DebianRelease(options.os))
         node = ManagedLabNode.make(lab, machine)
         node.join()
-        until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
+        node.wait_until_ready()
         steady = measure_idle(machine, options.seconds)
         print(f"idle: {steady}", flush=True)
         many = measure_polls(machine, options.polls)

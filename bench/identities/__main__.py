@@ -15,7 +15,6 @@ from bench.lab import added_machine, running_lab
 from bench.options import LAB, Option, parse
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
 from tests.managed_node import ManagedLabNode
-from tests.wait import until
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +50,7 @@ def measured(lab: Lab, name: str, options: argparse.Namespace, auth: dict[str, A
             arguments_of_agent = by_arc(node)
         try:
             node.join(*arguments_of_agent)
-            until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
+            node.wait_until_ready()
             found: dict[str, Any] = measure_idle(machine, options.seconds)
             if auth:
                 found["token_cpu_ms"] = token_cost(machine, options.tokens)

@@ -14,12 +14,12 @@ import pytest
 
 from aks_flex_lab import network
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.pools import LabPools
 from tests.agents import flex
 from tests.chaos import pool_cuts
 from tests.chaos.pool_cuts import OLDER, POLL_SECONDS
 from tests.chaos.seeds import seeded
+from tests.lab_machines import temporary_machine
 from tests.pool_node import HOME, PoolNode
 from tests.releases import broken_kubelet
 from tests.wait import until
@@ -47,16 +47,12 @@ class Subject:
 def subject(lab: Lab) -> Iterator[Subject]:
     pools = LabPools(lab)
     pools.put(POOL, {"orchestratorVersion": OLDER})
-    with lab.exclusive():
-        machine = lab.inventory.add(NAME, DebianRelease.BOOKWORM, "site-1")
-    node = PoolNode.make(lab, machine, POOL)
-    node.poll_every(POLL_SECONDS)
-    yield Subject(node, machine.snapshot())
-    for each in pools.machines(POOL):
-        pools.delete_machines(POOL, [each["name"]])
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", NAME, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, NAME) as machine:
+        node = PoolNode.make(lab, machine, POOL)
+        node.poll_every(POLL_SECONDS)
+        yield Subject(node, machine.snapshot())
+        for each in pools.machines(POOL):
+            pools.delete_machines(POOL, [each["name"]])
     pools.delete(POOL)
 
 

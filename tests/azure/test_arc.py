@@ -14,9 +14,9 @@ from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
 from tests.agents import flex
+from tests.lab_machines import temporary_machine
 from tests.remedies.catalogue import command
 from tests.wait import until
 
@@ -66,14 +66,11 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Iterator[EdgeMachine]:
-    with lab.exclusive():
-        machine = lab.inventory.add("arc-edge", DebianRelease.BOOKWORM, "site-1")
-    node_agent.install(machine)
-    # Rewrites the status file of debootstrap in the format of dpkg.
-    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
+    with temporary_machine(lab, "arc-edge") as machine:
+        node_agent.install(machine)
+        # Rewrites the status file of debootstrap in the format of dpkg.
+        machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
+        yield machine
 
 
 @pytest.fixture(scope="module")

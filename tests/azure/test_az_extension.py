@@ -15,6 +15,7 @@ from aks_flex_lab.machines.container import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
 from tests.azure_cli import build_extension
+from tests.lab_machines import temporary_machine
 from tests.wait import until, until_named
 
 if TYPE_CHECKING:
@@ -70,16 +71,12 @@ def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge
     """Yields a machine with the agent, az and its extension, for both parts of the block."""
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
-    with lab.exclusive():
-        machine = lab.inventory.add(NAME, DebianRelease.BOOKWORM, "site-1", lent=(folder,))
-    until_named(machine, "provider.flex.internal")
-    node_agent.install(machine)
-    machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
-    install_extension(machine, tmp_path_factory.mktemp("extension"))
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, NAME, lent=(folder,)) as machine:
+        until_named(machine, "provider.flex.internal")
+        node_agent.install(machine)
+        machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
+        install_extension(machine, tmp_path_factory.mktemp("extension"))
+        yield machine
 
 
 def install_extension(machine: EdgeMachine, folder: Path) -> None:

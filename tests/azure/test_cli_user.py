@@ -19,6 +19,7 @@ from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.tools import catalog
 from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT
 from tests.agents import differences
+from tests.lab_machines import temporary_machine
 from tests.wait import until_named
 
 if TYPE_CHECKING:
@@ -42,20 +43,17 @@ def machine(lab: Lab) -> Iterator[EdgeMachine]:
     """Yields a machine with az, configured for the lab's cloud, and a user with full sudo permission."""
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
-    with lab.exclusive():
-        machine = lab.inventory.add("op-1", DebianRelease.BOOKWORM, "site-1", lent=(folder,))
-    until_named(machine, "api.flex.internal")
-    node_agent.install(machine)
-    machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
-    machine.run("useradd", "--create-home", "alice")
-    machine.run("sh", "-c", "echo 'alice ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/alice")
-    alice(machine, "az", "cloud", "register", "--name", "Lab", "--endpoint-resource-manager", network.MANAGEMENT_URL)
-    alice(machine, "az", "cloud", "set", "--name", "Lab")
-    alice(machine, "sudo", "true")
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, "op-1", lent=(folder,)) as machine:
+        until_named(machine, "api.flex.internal")
+        node_agent.install(machine)
+        machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
+        machine.run("useradd", "--create-home", "alice")
+        machine.run("sh", "-c", "echo 'alice ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/alice")
+        register = ("cloud", "register", "--name", "Lab", "--endpoint-resource-manager", network.MANAGEMENT_URL)
+        alice(machine, "az", *register)
+        alice(machine, "az", "cloud", "set", "--name", "Lab")
+        alice(machine, "sudo", "true")
+        yield machine
 
 
 def alice(machine: EdgeMachine, *words: str, check: bool = True) -> CommandResult:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.snapshots import diff
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
+from tests.lab_machines import temporary_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,21 +30,15 @@ GROUP = "9ca7e1b0-0000-4000-8000-000000000007"
 
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Iterator[EdgeMachine]:
-    with lab.exclusive():
-        machine = lab.inventory.add("identities", DebianRelease.BOOKWORM, "azure-site")
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
+    with temporary_machine(lab, "identities", site="azure-site") as machine:
+        yield machine
 
 
 @pytest.fixture(scope="module")
 def stranger(lab: Lab, edge: EdgeMachine) -> Iterator[EdgeMachine]:
     """Yields another machine at the same site."""
-    with lab.exclusive():
-        machine = lab.inventory.add("stranger", DebianRelease.BOOKWORM, "azure-site")
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
+    with temporary_machine(lab, "stranger", site="azure-site") as machine:
+        yield machine
 
 
 def curl(machine: EdgeMachine, *words: str) -> CommandResult:

@@ -52,17 +52,16 @@ def run_life_cycle(node: ManagedLabNode, renew: Callable[[ManagedLabNode], None]
     lab, machine, pod = node.lab, node.machine, f"web-{node.name}"
     before = machine.snapshot()
     node.join(*words)
-    until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is reported Ready")
+    node.wait_until_ready()
     lab.cluster.apply(web_pod(pod, node.name))
     until(lambda: _runs(lab, pod), f"a pod runs on {node.name}")
     node.wait_until_applied(
         node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}})
     )
     renew(node)
-    until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
+    node.wait_until_ready()
     node.delete()
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{node.name} leaves")
-    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
+    node.wait_until_left()
     assert node.node() is None
     assert [one for one in differences(before, machine) if not any(f"key='{copy}'" in one for copy in COPIES)] == []
     until(lambda: not role_of(lab, node), "its identity may do nothing any more")

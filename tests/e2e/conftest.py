@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import flex, prepare
+from tests.lab_machines import temporary_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def shared(lab: Lab, request: pytest.FixtureRequest) -> Iterator[EdgeMachine]:
     name = request.module.__name__.rpartition("_")[2]
-    with lab.exclusive():
-        machine = lab.inventory.add(f"shared-{name}", DebianRelease.BOOKWORM, "site-1")
-    prepare(lab, machine)
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, f"shared-{name}") as machine:
+        prepare(lab, machine)
+        yield machine
 
 
 @pytest.fixture

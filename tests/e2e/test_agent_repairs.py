@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab import node_agent
-from tests.agents import differences, facts, flex, prepare, web_pod
+from tests.agents import differences, disruption_budget, facts, flex, prepare, web_pod
 from tests.remedies.catalogue import advice
 from tests.wait import until
 
@@ -146,13 +146,7 @@ def test_unbootstrap_with_unevictable_pods_removes_only_own_resources(
     before = machine.snapshot()
     flex(machine, "bootstrap")
     pods = [web_pod(f"stays-{number}", machine.name) for number in range(3)]
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "stays", "namespace": "default"},
-        "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
-    }
-    lab.cluster.apply(*pods, budget)
+    lab.cluster.apply(*pods, disruption_budget("stays", least=3))
     words = ("wait", "--for=condition=Ready", *(f"pod/stays-{number}" for number in range(3)), "--timeout=240s")
     lab.cluster.run(*words, timeout=300)
     try:

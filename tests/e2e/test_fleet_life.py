@@ -12,12 +12,12 @@ import pytest
 
 from aks_flex_lab import network
 from aks_flex_lab.components.azure import IMDS_ADDRESS
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.processes import run
 from tests.agents import differences, facts, flex
 from tests.client_certificates import with_end
 from tests.enrolled_node import EnrolledNode, Enrolments, prepare_to_enrol
 from tests.harness import Lines
+from tests.lab_machines import temporary_machine
 from tests.providers import Provider
 from tests.wait import boot_id, until
 
@@ -99,21 +99,17 @@ def no_azure(lab: Lab) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def node(lab: Lab, no_azure: None) -> Iterator[AzureFreeNode]:
     """Yields one node for all tests of this file, joined by an enrolment URL. The last test removes it."""
-    with lab.exclusive():
-        machine = lab.inventory.add("fleet-1", DebianRelease.BOOKWORM, "site-1")
-    enrolments = Enrolments(Provider(lab), "fleet")
-    enrolments.put_pool(versions=OLDER)
-    prepare_to_enrol(machine)
-    router = SiteRouter(lab.network.site_namespace(machine.site()), machine.record.address)
-    with router.dropping(network.AZURE, IMDS_ADDRESS):
-        found = AzureFreeNode(lab, machine, enrolments, machine.snapshot(), router)
-        found.join()
-        until(found.is_whole, "the node is Ready")
-        yield found
-    enrolments.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, "fleet-1") as machine:
+        enrolments = Enrolments(Provider(lab), "fleet")
+        enrolments.put_pool(versions=OLDER)
+        prepare_to_enrol(machine)
+        router = SiteRouter(lab.network.site_namespace(machine.site()), machine.record.address)
+        with router.dropping(network.AZURE, IMDS_ADDRESS):
+            found = AzureFreeNode(lab, machine, enrolments, machine.snapshot(), router)
+            found.join()
+            until(found.is_whole, "the node is Ready")
+            yield found
+        enrolments.delete()
 
 
 def test_enrolled_node_is_updated_upgraded_and_repaired(lab: Lab, node: AzureFreeNode) -> None:

@@ -12,7 +12,7 @@ from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, LOCATION
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pki import CertificateAuthority
-from tests.agents import differences, flex, web_pod
+from tests.agents import differences, flex, pod_runs, web_pod
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
@@ -47,11 +47,6 @@ def started(machine: EdgeMachine, unit: str) -> str:
     return machine.run("systemctl", "show", "-p", "ActiveEnterTimestampMonotonic", "--value", unit).out.strip()
 
 
-def pod_runs(lab: Lab, name: str) -> bool:
-    found = lab.cluster.get("pod", name)
-    return bool(found) and found["status"].get("phase") == "Running"
-
-
 def refused(machine: EdgeMachine, *words: str) -> str:
     """Returns the error of a command that is refused because of the machine."""
     done = flex(machine, *words, check=False)
@@ -70,7 +65,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(
 
     node.join()
 
-    until(lambda: node.condition("Ready").get("status") == "True", "the agent reports that it is Ready")
+    node.wait_until_ready()
     flex(machine, "verify")
     assert "daemon-already-running" in flex(machine, "daemon", check=False).err
     assert machine.run("systemctl", "is-enabled", "aks-flex-node").out.strip() == "enabled"
@@ -105,14 +100,13 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(
 
     # Deleted: removed from the cluster, machine restored, ready to join again.
     node.delete()
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
-    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
+    node.wait_until_left()
     until(lambda: node.node() is None, "the provider deletes the Node")
     assert differences(before, machine) == []
     assert "machine-not-joined" in refused(machine, "verify")
     node.properties = {}
     node.join()
-    until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")
+    node.wait_until_ready()
 
 
 @pytest.mark.promise
@@ -160,21 +154,16 @@ def test_managed_node_recovers_from_lost_node_object_and_kubeconfig(
     node = add_node("lost-1")
     machine = node.machine
     node.join()
-    until(lambda: node.condition("Ready").get("status") == "True", "it is Ready")
+    node.wait_until_ready()
 
     lab.cluster.run("delete", "node", "lost-1")
-    until(lambda: bool(node.node()) and ready(node), "its Node is back")
+    until(lambda: lab.cluster.node_ready(node.name), "its Node is back")
 
     kubeconfig = "/var/lib/kubelet/kubeconfig"
     machine.run("sh", "-c", f"rm {kubeconfig} /var/lib/kubelet/pki/kubelet-client-*; systemctl restart kubelet")
     until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back")
-    until(lambda: node.condition("Ready").get("status") == "True", "it is Ready again")
+    node.wait_until_ready()
     until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
-
-
-def ready(node: ManagedLabNode) -> bool:
-    conditions = node.node()["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def test_new_client_secret_is_tried_before_replacing_old_one(
@@ -183,7 +172,7 @@ def test_new_client_secret_is_tried_before_replacing_old_one(
     node = add_node("rotate-1")
     directory = lab.azure.directory
     node.join()
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the daemon is connected")
+    node.wait_until_daemon_is("Connected")
 
     # Stored before Entra ID knows the secret: the old one remains in use, and this is reported.
     version = node.update(secret="a-new-secret")
@@ -224,7 +213,7 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
         until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
         node.wait_until_applied(str(node.provider.get("ca-1")["configVersion"]))
         assert started(node.machine, "kubelet") != kubelet
-        assert ready(node)
+        assert lab.cluster.node_ready(node.name)
     finally:
         register_cluster(lab, tmp_path, known)
     until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 1, "and the old one alone again")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_lab.machines.base_system import DebianRelease
-from tests.agents import flex, web_pod
+from tests.agents import disruption_budget, flex, pod_runs, pods_of_budget, web_pod
 from tests.damage.real_machine import MOMENTS, RealJudge, batches, cells_of
+from tests.lab_machines import temporary_machine
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
@@ -31,17 +31,13 @@ def joined(lab: Lab) -> Iterator[tuple[ManagedLabNode, Snapshot]]:
     """Yields one node for all tests of this file, and its machine before the join. Each test restores the node,
     except for its versions.
     """
-    with lab.exclusive():
-        machine = lab.inventory.add("damage-1", DebianRelease.BOOKWORM, "site-1")
-    found = ManagedLabNode.make(lab, machine, versions={"kubernetes": "1.35.4"})
-    before = machine.snapshot()
-    found.join()
-    until(lambda: is_ready(found), "the node is Ready")
-    yield found, before
-    found.delete()
-    with lab.exclusive():
-        lab.inventory.remove(machine)
-    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+    with temporary_machine(lab, "damage-1") as machine:
+        found = ManagedLabNode.make(lab, machine, versions={"kubernetes": "1.35.4"})
+        before = machine.snapshot()
+        found.join()
+        until(lambda: is_ready(found), "the node is Ready")
+        yield found, before
+        found.delete()
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +51,7 @@ def before(joined: tuple[ManagedLabNode, Snapshot]) -> Snapshot:
 
 
 def is_ready(node: ManagedLabNode) -> bool:
-    found = (node.node() or {}).get("status", {}).get("conditions", ())
-    return any((one["type"], one["status"]) == ("Ready", "True") for one in found)
+    return node.lab.cluster.node_ready(node.name)
 
 
 def uid(node: ManagedLabNode) -> str:
@@ -65,10 +60,6 @@ def uid(node: ManagedLabNode) -> str:
 
 def run(node: ManagedLabNode, script: str) -> str:
     return node.machine.run("sh", "-c", script).out.strip()
-
-
-def started(node: ManagedLabNode, unit: str) -> str:
-    return node.machine.run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", unit).out
 
 
 def healthy(node: ManagedLabNode) -> bool:
@@ -112,7 +103,7 @@ def test_empty_configuration_does_not_stop_the_daemon(node: ManagedLabNode) -> N
     for damage in ("truncate -s 0", "truncate -s 99"):
         while_stopped(node, f"{damage} {STATE}/current-config.json")
         until(lambda: run(node, f"sha256sum < {STATE}/current-config.json") == before, "it is restored from its copy")
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the daemon is connected")
+    node.wait_until_daemon_is("Connected")
 
     # Without a copy, the daemon reports it, but changes nothing: the configuration applied last has no secrets.
     identity = run(node, "sha256sum /var/lib/kubelet/identity.json; true")
@@ -126,7 +117,7 @@ def test_empty_configuration_does_not_stop_the_daemon(node: ManagedLabNode) -> N
     assert node.machine.run("systemctl", "show", "-P", "NRestarts", "aks-flex-node").out == restarts
     assert is_ready(node)
     while_stopped(node, f"mv /root/kept.json {STATE}/current-config.json")
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the daemon is connected")
+    node.wait_until_daemon_is("Connected")
 
 
 def test_garbage_in_state_files_does_not_stop_an_update(node: ManagedLabNode) -> None:
@@ -159,16 +150,10 @@ def test_node_deleted_during_the_health_check_is_no_fault_of_the_version(lab: La
 def slow(lab: Lab, node: ManagedLabNode) -> dict[str, Any]:
     """Starts a drain that a disruption budget holds; returns the budget."""
     lab.cluster.apply(web_pod(f"web-{node.name}", node.name))
-    metadata = {"name": f"budget-{node.name}", "namespace": "default"}
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    budget = disruption_budget(f"budget-{node.name}")
     lab.cluster.apply(budget)
-    until(lambda: lab.cluster.get("pod", f"web-{node.name}")["status"].get("phase") == "Running", "the pod runs")
-    counted = ("status", "currentHealthy")
-    until(
-        lambda: lab.cluster.get("poddisruptionbudget", metadata["name"]).get(counted[0], {}).get(counted[1]) == 1,
-        "the budget has counted it",
-    )
+    until(lambda: pod_runs(lab, f"web-{node.name}"), "the pod runs")
+    until(lambda: pods_of_budget(lab, f"budget-{node.name}") == 1, "the budget has counted it")
     return budget
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_lab.mirror.fault_rules import StatusFault
 from aks_flex_node.agent.jobs.update.job import CONDITION_REASONS
-from tests.agents import flex, web_pod
+from tests.agents import disruption_budget, flex, pod_runs, pods_of_budget, web_pod
+from tests.client_certificates import client_pem
 from tests.harness import Lines
 from tests.managed_node import temporary_node
 from tests.releases import broken_kubelet
@@ -71,7 +72,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedL
     # It is not retried, also not by a restarted agent.
     tried = node.machine.run("cat", "/var/lib/aks-flex-node/job-result.json").out
     node.machine.run("systemctl", "restart", "aks-flex-node")
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
+    node.wait_until_daemon_is("Connected")
     time.sleep(2)
     assert node.machine.run("cat", "/var/lib/aks-flex-node/job-result.json").out == tried
     node.wait_until_applied(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
@@ -82,9 +83,9 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedL
 @pytest.mark.remedy("drain-timed-out")
 def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, node: ManagedLabNode) -> None:
     lab.cluster.apply(web_pod("web-faults-1", node.name))
-    lab.cluster.apply(budget())
-    until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
-    until(lambda: counted(lab) == 1, "the budget has counted it")
+    lab.cluster.apply(disruption_budget("web-budget"))
+    until(lambda: pod_runs(lab, "web-faults-1"), "the pod runs")
+    until(lambda: pods_of_budget(lab, "web-budget") == 1, "the budget has counted it")
     versions = {**node.properties["versions"], "kubernetes": "1.36.3"}
 
     node.update(versions=versions, nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 3}})
@@ -103,16 +104,6 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     advice("drain-timed-out", "increase `updatePolicy.drainTimeoutSeconds`")
     node.wait_until_applied(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
     assert kubelet(node) == "v1.36.3"
-
-
-def budget() -> dict[str, Any]:
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
-    metadata = {"name": "web-budget", "namespace": "default"}
-    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
-
-
-def counted(lab: Lab) -> int:
-    return int(lab.cluster.get("poddisruptionbudget", "web-budget").get("status", {}).get("currentHealthy", 0))
 
 
 def test_update_waits_for_maintenance_window_and_end_of_pause(node: ManagedLabNode) -> None:
@@ -194,19 +185,20 @@ def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, nod
     process = lab.supervisor.process("provider")
     assert process
     process.kill()
-    until(lambda: node.status()["daemon"]["providerState"] == "ProviderUnreachable", "it says so")
+    node.wait_until_daemon_is("ProviderUnreachable")
     node.machine.run("sh", "-c", "rm /usr/local/bin/kubelet")
     until(lambda: flex(node.machine, "verify", check=False).code == 0, "and repairs what is broken meanwhile")
     flex(node.machine, "health")
     lab.up(Lines())
-    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it is found again")
+    node.wait_until_daemon_is("Connected")
     node.wait_until_applied(node.update(nodeConfig={"labels": {"back": "yes"}}))
 
 
 def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: ManagedLabNode) -> None:
     machine, folder = node.machine, "/var/lib/kubelet/pki"
     machine.run("systemctl", "stop", "aks-flex-node", "kubelet")
-    machine.run("sh", "-c", f"umask 077; cat >{folder}/old.pem", input=expired(f"system:node:{node.name}").decode())
+    expired = client_pem(datetime(2021, 1, 1, tzinfo=timezone.utc), node.name)
+    machine.run("sh", "-c", f"umask 077; cat >{folder}/old.pem", input=expired)
     dated = f"{folder}/kubelet-client-2020-01-01-00-00-00.pem"
     machine.run("sh", "-c", f"rm {folder}/kubelet-client-* && mv {folder}/old.pem {dated}")
     machine.run("ln", "-s", dated, f"{folder}/kubelet-client-current.pem")
@@ -214,36 +206,13 @@ def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: ManagedLabNode)
     machine.run("systemctl", "start", "kubelet", "aks-flex-node")
 
     until(lambda: good(node), "it has a certificate that is valid")
-    until(lambda: node.condition("Ready").get("status") == "True", "and is Ready")
+    node.wait_until_ready()
     flex(machine, "health")
 
 
 def good(node: ManagedLabNode) -> bool:
     found = node.status()["certificate"]
     return found is not None and found["days"] > 1
-
-
-def expired(name: str) -> bytes:
-    """Returns an expired node certificate with its key."""
-    from cryptography import x509  # noqa: PLC0415
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"), x509.NameAttribute(NameOID.COMMON_NAME, name)]
-    )
-    long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
-    made = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(long_ago)
-        .not_valid_after(long_ago + timedelta(days=365))
-        .sign(key, hashes.SHA256())
-    )
-    form = serialization.PrivateFormat.PKCS8
-    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    return made.public_bytes(serialization.Encoding.PEM) + private
 
 
 def test_second_daemon_on_same_machine_is_refused(node: ManagedLabNode) -> None:

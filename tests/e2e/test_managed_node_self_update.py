@@ -57,6 +57,5 @@ def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_ma
     assert node.node()["metadata"]["labels"]["by"] == "the-same"
 
     node.delete()
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
-    until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "and is done")
+    node.wait_until_left()
     assert differences(before, machine) == []

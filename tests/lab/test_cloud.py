@@ -10,8 +10,8 @@ import pytest
 
 from aks_flex_lab.components.fault_proxy import PROXIED_SERVICES
 from aks_flex_lab.errors import LabError
-from aks_flex_lab.machines.base_system import DebianRelease
 from tests.harness import LAB, command
+from tests.lab_machines import temporary_machine
 from tests.remedies.lab_harness import error_name
 
 if TYPE_CHECKING:
@@ -28,11 +28,8 @@ API = "https://api.flex.internal/version"
 
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Iterator[EdgeMachine]:
-    with lab.exclusive():
-        machine = lab.inventory.add("cloud-user", DebianRelease.BOOKWORM, "site-1")
-    yield machine
-    with lab.exclusive():
-        lab.inventory.remove(machine)
+    with temporary_machine(lab, "cloud-user") as machine:
+        yield machine
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ def test_node_waits_for_late_roles_and_recovers_from_long_vpn_outage(lab: Lab, a
     finally:
         late.change(assignment_seconds=0.0)
     assert time.monotonic() - begun > LATE_SECONDS
-    until(lambda: node.condition("Ready").get("status") == "True", "it is reported Ready")
+    node.wait_until_ready()
     lab.fault_proxy.set_enabled("vpn", on=False)
     try:
         until(lambda: not lab.cluster.node_ready("late-1"), "the cluster does not hear of it any more", 180)

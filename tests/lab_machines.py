@@ -1,0 +1,39 @@
+"""Machines of the lab that tests add for a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+
+@contextmanager
+def temporary_machine(
+    lab: Lab,
+    name: str,
+    system: DebianRelease = DebianRelease.BOOKWORM,
+    site: str = "site-1",
+    progress: ProgressReporter = NO_PROGRESS,
+    lent: tuple[Path, ...] = (),
+) -> Iterator[EdgeMachine]:
+    """Adds a machine. Removes it afterwards, with its Node and its pods."""
+    with lab.exclusive():
+        machine = lab.inventory.add(name, system, site, progress, lent)
+    try:
+        yield machine
+    finally:
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        bound = f"--field-selector=spec.nodeName={name}"
+        lab.cluster.run("delete", "pod", "--all-namespaces", bound, "--force", "--grace-period=0", check=False)
