@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -57,12 +56,11 @@ class Enrolments:
 
 
 @dataclass(frozen=True)
-class EnrolledNode:
-    """A machine that joins with an enrolment URL, and its node."""
+class KeyNode:
+    """A machine whose node authenticates to the provider by the key of the machine."""
 
     lab: Lab
     machine: EdgeMachine
-    enrolments: Enrolments
 
     @property
     def name(self) -> str:
@@ -70,7 +68,29 @@ class EnrolledNode:
 
     @property
     def provider(self) -> Provider:
-        return self.enrolments.provider
+        return Provider(self.lab)
+
+    def wait_until_applied(self, version: str) -> None:
+        until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the provider knows of the node."""
+        return dict(self.provider.get(self.name).get("status", {}))
+
+    def condition(self, kind: str) -> dict[str, str]:
+        return next((each for each in self.status.get("conditions", ()) if each["type"] == kind), {})
+
+    @property
+    def key(self) -> dict[str, Any]:
+        return dict(facts(self.machine, "node-key", "show"))
+
+
+@dataclass(frozen=True)
+class EnrolledNode(KeyNode):
+    """A machine that joins with an enrolment URL, and its node."""
+
+    enrolments: Enrolments
 
     def join(self) -> None:
         _, url = self.enrolments.create(maxUses=1)
@@ -82,18 +102,6 @@ class EnrolledNode:
         self.lab.provider.run_cli("pool", "apply", "--name", self.enrolments.pool, "--node", self.name)
         return str(self.provider.get(self.name)["configVersion"])
 
-    def wait_until_applied(self, version: str) -> None:
-        until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """What the provider knows of the node."""
-        found: dict[str, Any] = self.provider.get(self.name).get("status", {})
-        return found
-
-    def condition(self, kind: str) -> dict[str, str]:
-        return next((each for each in self.status.get("conditions", ()) if each["type"] == kind), {})
-
     @property
     def node(self) -> Any:
         return self.lab.cluster.get("node", self.name)
@@ -102,11 +110,6 @@ class EnrolledNode:
     def daemon(self) -> dict[str, Any]:
         """What `status` shows of the daemon on the machine."""
         found: dict[str, Any] = facts(self.machine, "status")["daemon"]
-        return found
-
-    @property
-    def key(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(flex(self.machine, "node-key", "show", "--json").out)
         return found
 
     def is_whole(self) -> bool:

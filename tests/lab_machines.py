@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
+from tests.harness import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
+
+
+@contextmanager
+def without_provider(lab: Lab) -> Iterator[None]:
+    """Stops the lab's resource provider, which does not know what a test writes to the cluster."""
+    provider = lab.supervisor.process("provider")
+    assert provider
+    provider.stop()
+    try:
+        yield
+    finally:
+        lab.up(Lines())
 
 
 @contextmanager

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network, node_agent
-from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
+from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 from tests.agents import differences, facts, flex
+from tests.lab_azure import azure_settings
 from tests.wait import until_named
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.processes import CommandResult
     from aks_flex_lab.snapshots import Snapshot
 
-AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
 OWN = "/root/own.json"
 HOME = "/var/lib/aks-flex-node"
 POOL_SOURCE = "/usr/lib/aks-flex-node/aks_flex_node/agent/config_sources/pool_source.py"
@@ -33,21 +38,29 @@ class PoolNode:
     pool: str
 
     @classmethod
-    def make(cls, lab: Lab, machine: EdgeMachine, pool: str) -> PoolNode:
+    def make(cls, lab: Lab, machine: EdgeMachine, pool: str) -> Self:
         """Installs the agent, and writes a file with a new identity; the machine has not joined."""
+        principal = lab.azure.directory.service_principal(machine.name, "right")
+        return cls.of(lab, machine, pool, principal, clientSecret="right")
+
+    @classmethod
+    def of(
+        cls,
+        lab: Lab,
+        machine: EdgeMachine,
+        pool: str,
+        principal: EntraPrincipal,
+        policy: Mapping[str, Any] = MappingProxyType({"healthTimeoutSeconds": 90}),
+        **credential: str,
+    ) -> Self:
+        """Does the same with this identity and its credential, and with an update policy."""
         until_named(machine, "api.flex.internal")
         node_agent.install(machine)
-        principal = lab.azure.directory.service_principal(machine.name, "right")
-        lab.azure.assignments.put(pool_id(pool), AGENT_ROLE, principal.object_id)
-        azure = {
-            "resourceManager": network.MANAGEMENT_URL,
-            "caCertData": base64.b64encode(lab.authority.certificate.read_bytes()).decode(),
-            "authorityHost": network.LOGIN_URL,
-            "tenantId": TENANT_ID,
-            "servicePrincipal": {"clientId": principal.client_id, "clientSecret": "right"},
-        }
-        npd, policy = {"version": NodeVersions().npd}, {"healthTimeoutSeconds": 90}
-        node_agent.write_configuration(machine, {"azure": azure, "npd": npd, "updatePolicy": policy}, OWN)
+        lab.azure.assignments.put(pool_id(pool), FLEX_NODE_AGENT.id, principal.object_id)
+        identity = {"clientId": principal.client_id, **credential}
+        azure = azure_settings(lab, authorityHost=network.LOGIN_URL, servicePrincipal=identity)
+        npd = {"version": NodeVersions().npd}
+        node_agent.write_configuration(machine, {"azure": azure, "npd": npd, "updatePolicy": dict(policy)}, OWN)
         return cls(lab, machine, pool)
 
     @property
@@ -62,8 +75,8 @@ class PoolNode:
     def join_command(self) -> tuple[str, ...]:
         return ("agent", "--aks-pool", pool_id(self.pool), "--config", OWN)
 
-    def join(self, *, check: bool = True) -> CommandResult:
-        return flex(self.machine, *self.join_command, check=check, timeout=600)
+    def join(self, *words: str, check: bool = True) -> CommandResult:
+        return flex(self.machine, *self.join_command, *words, check=check, timeout=600)
 
     def poll_every(self, seconds: float) -> None:
         """Shortens the time between two polls of the agent on this machine; its backoff and all else stays."""
@@ -103,7 +116,10 @@ class PoolNode:
     @property
     def stored_version(self) -> str:
         """The eTag of the settings in effect; empty if there are none."""
-        text = self.machine.run("cat", f"{HOME}/current-config.json", check=False).out
+        return self.version_in("current-config.json")
+
+    def version_in(self, file: str) -> str:
+        text = self.machine.run("cat", f"{HOME}/{file}", check=False).out
         return str(json.loads(text)["configVersion"]) if text.strip() else ""
 
     @property

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.aks_pool.idle import daemon_memory, requests_a_minute
-from bench.aks_pool.measured_nodes import PoolNode, ProviderNode, join, upgrade
+from bench.aks_pool.measured_nodes import MeasuredPoolNode, ProviderNode, join, upgrade
 from bench.figures import medians, print_result, spreads
 from bench.lab import added_machine, running_lab
 from bench.options import LAB, SYSTEM, Option, parse
@@ -51,7 +51,7 @@ def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: fl
         for side, machine in machines.items():
             is_pool = side == "pool"
             nodes[side] = (
-                PoolNode.make(lab, machine, f"bench{number}") if is_pool else ProviderNode.make(lab, machine)
+                MeasuredPoolNode.make(lab, machine, f"bench{number}") if is_pool else ProviderNode.make(lab, machine)
             )
             stack.callback(nodes[side].remove)
         order = sorted(nodes, reverse=number % 2 == 0)

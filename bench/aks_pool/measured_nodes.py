@@ -6,30 +6,28 @@ drains: for a node of a pool, AKS drains before it deletes the Node.
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_lab import network, node_agent
-from aks_flex_lab.entra.directory import TENANT_ID
-from aks_flex_lab.pools import LabPools, pool_id
+from aks_flex_lab.pools import LabPools
 from aks_flex_lab.versions import NodeVersions
 from bench.aks_pool.node_events import NodeRecorder, deleted_at, ready_at
 from tests.agents import flex
 from tests.managed_node import ManagedLabNode
-from tests.wait import until, until_named
+from tests.pool_node import PoolNode
+from tests.wait import until
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
 OLD, NEW = "1.35.4", NodeVersions().kubernetes
-CONFIG = "/root/own.json"
 STORED = "/var/lib/aks-flex-node/current-config.json"
-POLICY = {"updatePolicy": {"drain": False}}
+POLICY = {"drain": False}
 
 
 class MeasuredNode(Protocol):
@@ -37,7 +35,7 @@ class MeasuredNode(Protocol):
     def machine(self) -> EdgeMachine: ...
 
     @property
-    def join_words(self) -> tuple[str, ...]:
+    def join_command(self) -> tuple[str, ...]:
         """The command that joins the machine."""
         ...
 
@@ -50,45 +48,21 @@ class MeasuredNode(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PoolNode:
-    machine: EdgeMachine
-    pools: LabPools
-    pool: str
-
+class MeasuredPoolNode(PoolNode):
     @classmethod
-    def make(cls, lab: Lab, machine: EdgeMachine, pool: str) -> PoolNode:
+    def make(cls, lab: Lab, machine: EdgeMachine, pool: str) -> Self:
         """Creates a pool for the machine, and installs the agent with an identity that has the role of a node."""
-        pools = LabPools(lab)
-        pools.put(pool, {"orchestratorVersion": OLD})
-        until_named(machine, "api.flex.internal")
-        node_agent.install(machine)
+        LabPools(lab).put(pool, {"orchestratorVersion": OLD})
         principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
-        lab.azure.assignments.put(pool_id(pool), AGENT_ROLE, principal.object_id)
-        azure = {
-            "resourceManager": network.MANAGEMENT_URL,
-            "caCertData": base64.b64encode(lab.authority.certificate.read_bytes()).decode(),
-            "tenantId": TENANT_ID,
-            "servicePrincipal": {"clientId": principal.client_id, "clientSecret": principal.secret},
-        }
-        document = {"azure": azure, "npd": {"version": NodeVersions().npd}, **POLICY}
-        node_agent.write_configuration(machine, document, CONFIG)
-        return cls(machine, pools, pool)
-
-    @property
-    def join_words(self) -> tuple[str, ...]:
-        return ("agent", "--aks-pool", pool_id(self.pool), "--config", CONFIG)
+        return cls.of(lab, machine, pool, principal, POLICY, clientSecret=principal.secret)
 
     def start_upgrade(self, recorder: NodeRecorder) -> tuple[float, str]:
         """Upgrades the pool. AKS cordons and drains the Node, and deletes it."""
-        before = self._etag()
+        before = self.etag
         self.pools.put(self.pool, {"orchestratorVersion": NEW}, wait=False)
         began = recorder.wait(deleted_at, "AKS deletes the Node")
-        until(lambda: self._etag() != before, "AKS changes the Machine")
-        return began, self._etag()
-
-    def _etag(self) -> str:
-        return str(self.pools.machine(self.pool, self.machine.name)["properties"]["eTag"])
+        until(lambda: self.etag != before, "AKS changes the Machine")
+        return began, self.etag
 
     def remove(self) -> None:
         until(lambda: self._state() not in {"Upgrading", "Updating"}, "AKS has upgraded the pool")
@@ -108,7 +82,7 @@ class ProviderNode:
     @classmethod
     def make(cls, lab: Lab, machine: EdgeMachine) -> ProviderNode:
         """Creates the node's resource, and installs the agent."""
-        managed = ManagedLabNode.make(lab, machine, versions=_versions(OLD), nodeConfig=POLICY)
+        managed = ManagedLabNode.make(lab, machine, versions=_versions(OLD), nodeConfig={"updatePolicy": POLICY})
         return cls(managed, managed.provider.put(machine.name, managed.body()))
 
     @property
@@ -116,7 +90,7 @@ class ProviderNode:
         return self.managed.machine
 
     @property
-    def join_words(self) -> tuple[str, ...]:
+    def join_command(self) -> tuple[str, ...]:
         return ("agent", "--config-url", self.url)
 
     def start_upgrade(self, recorder: NodeRecorder) -> tuple[float, str]:  # noqa: ARG002 - the PUT starts it
@@ -134,7 +108,7 @@ def _versions(kubernetes: str) -> dict[str, str]:
 def join(lab: Lab, node: MeasuredNode) -> dict[str, float]:
     """Joins the machine; returns the seconds until the Node is Ready, and until the command returns."""
     recorder, began = NodeRecorder(lab, node.machine.name), time.time()
-    flex(node.machine, *node.join_words)
+    flex(node.machine, *node.join_command)
     returned = time.time() - began
     ready = recorder.wait(lambda events: ready_at(events, OLD), f"{node.machine.name} is Ready")
     return {"join": ready - began, "join_returns": returned}

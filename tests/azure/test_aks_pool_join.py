@@ -4,7 +4,6 @@ prints it. Each leaves the machine unchanged.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_lab import network, node_agent
+from aks_flex_lab import node_agent
 from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolTimings
-from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, RESOURCE_GROUP_ID
-from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
+from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 from tests.agents import differences, flex
+from tests.lab_azure import COPIES, arc_machine, azure_settings, roles_of, sort_packages
 from tests.remedies.catalogue import advice
 from tests.wait import until, until_named
 
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
     Add = Callable[..., EdgeMachine]
 
 POOL = "edge"
-AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
 CONTRIBUTOR_ROLE = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
 STORED = "/var/lib/aks-flex-node/current-config.json"
-# Backups of the system's files from before a package created and removed its users.
-COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 LOCKED = 7  # exit code
 READS = "Reading the bootstrap data"
 AKS_LABELS = {
@@ -65,9 +61,7 @@ def prepare(lab: Lab, machine: EdgeMachine, **azure: Any) -> None:
     """Installs the agent, and writes a file with an identity and with the endpoints of the lab's Azure."""
     until_named(machine, "api.flex.internal")
     node_agent.install(machine)
-    authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
-    where = {"resourceManager": network.MANAGEMENT_URL, "caCertData": authority, "tenantId": TENANT_ID}
-    document = {"azure": {**where, **azure}, "npd": {"version": NodeVersions().npd}}
+    document = {"azure": azure_settings(lab, **azure), "npd": {"version": NodeVersions().npd}}
     node_agent.write_configuration(machine, document, OWN)
 
 
@@ -112,7 +106,7 @@ def printed_options(text: str, action: str) -> dict[str, str]:
 def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add_machine: Add) -> None:
     machine, other = add_machine("pool-sp"), add_machine("pool-other")
     principal = lab.azure.directory.service_principal("pool-sp", "right")
-    lab.azure.assignments.put(pool_id(POOL), AGENT_ROLE, principal.object_id)
+    lab.azure.assignments.put(pool_id(POOL), FLEX_NODE_AGENT.id, principal.object_id)
     for each in (machine, other):
         each.run("sh", "-c", f"umask 077; printf right >{SECRET}")
         prepare(lab, each, servicePrincipal={"clientId": principal.client_id, "clientSecretFile": SECRET})
@@ -226,7 +220,7 @@ def test_arc_machine_joins_a_pool_and_gets_its_role(lab: Lab, pools: LabPools, a
     operator = lab.azure.directory.service_principal("pool-operator", "right")
     lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, operator.object_id)
     machine.run("sh", "-c", f"umask 077; printf right >{SECRET}")
-    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
+    sort_packages(machine)
     package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint]}
     group = RESOURCE_GROUP_ID.rpartition("/")[2]
     arc = {"resourceGroup": group, "location": LOCATION, "autoRoleAssignment": True, "package": package}
@@ -239,13 +233,9 @@ def test_arc_machine_joins_a_pool_and_gets_its_role(lab: Lab, pools: LabPools, a
     document = stored(machine)
     assert "servicePrincipal" not in document["config"]["azure"]
     assert document["configVersion"] == pools.machine(POOL, machine.name)["properties"]["eTag"]
-    connected = ArcMachines(lab.azure.state).find(
-        f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
-    )
+    connected = arc_machine(lab, machine)
     assert connected
-    given = [each["properties"] for each in lab.azure.assignments.all()]
-    own = [each for each in given if each["principalId"] == connected["identity"]["principalId"]]
-    assert [each["roleDefinitionId"].rpartition("/")[2] for each in own] == [AGENT_ROLE]
+    assert roles_of(lab, connected["identity"]["principalId"]) == [FLEX_NODE_AGENT.id]
     said = leave(machine)
     assert printed_options(said, "delete-machines") == {"--machine-names": machine.name}
     assert [one for one in left_over(before, machine) if not any(copy in one for copy in COPIES)] == []

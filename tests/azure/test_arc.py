@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_lab import network, node_agent, snapshots
+from aks_flex_lab import network, node_agent
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
-from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
 from tests.agents import flex
+from tests.lab_azure import arc_machine, differences_but_copies, roles_of, sort_packages
 from tests.lab_machines import temporary_machine
 from tests.remedies.catalogue import command
 from tests.wait import until
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 ONBOARDING = "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7"
-# Backups that dpkg and useradd keep next to their files.
-COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 CREDENTIAL = """
 import os, sys
 sys.path.insert(0, "/usr/lib/aks-flex-node")
@@ -68,8 +66,7 @@ time.sleep(600)
 def edge(lab: Lab) -> Iterator[EdgeMachine]:
     with temporary_machine(lab, "arc-edge") as machine:
         node_agent.install(machine)
-        # Rewrites the status file of debootstrap in the format of dpkg.
-        machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
+        sort_packages(machine)
         yield machine
 
 
@@ -120,16 +117,6 @@ def facts(machine: EdgeMachine) -> dict[str, Any]:
     return found
 
 
-def known(lab: Lab, machine: EdgeMachine) -> dict[str, Any] | None:
-    path = f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
-    return ArcMachines(lab.azure.state).find(path)
-
-
-def roles_of(lab: Lab, principal: str) -> list[str]:
-    given = [each["properties"] for each in lab.azure.assignments.all()]
-    return [each["roleDefinitionId"].rpartition("/")[2] for each in given if each["principalId"] == principal]
-
-
 def failure(machine: EdgeMachine, name: str) -> str:
     done = flex(machine, "arc", "register", check=False)
     assert done.code != 0
@@ -146,10 +133,10 @@ def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
 
     flex(machine, "arc", "register")
 
-    there = known(lab, machine)
+    there = arc_machine(lab, machine)
     assert there
     assert there["tags"] == {"site": "one"}
-    assert sorted(roles_of(lab, there["identity"]["principalId"])) == sorted(
+    assert roles_of(lab, there["identity"]["principalId"]) == sorted(
         role.id for role in (CLUSTER_USER, RBAC_CLUSTER_ADMIN)
     )
     told = facts(machine)
@@ -160,15 +147,14 @@ def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
     flex(machine, "arc", "unregister", "--yes")
     flex(machine, "unbootstrap", "--yes")
     machine.run("rm", "-rf", "/etc/aks-flex-node")
-    assert known(lab, machine) is None
+    assert arc_machine(lab, machine) is None
     assert roles_of(lab, there["identity"]["principalId"]) == []
-    left = [one for one in snapshots.diff(before, machine.snapshot()) if not one.shared and one.key not in COPIES]
-    assert [str(one) for one in left] == []
+    assert differences_but_copies(before, machine) == []
 
 
 def test_azure_identity_gets_token_from_arc_endpoint(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
-    there = known(lab, machine)
+    there = arc_machine(lab, machine)
     assert there
     env = (f"IDENTITY_ENDPOINT={HIMDS}/metadata/identity/oauth2/token", f"IMDS_ENDPOINT={HIMDS}")
     token = machine.run("env", *env, "python3", "-I", "-c", CREDENTIAL, "https://x.example/.default").out.strip()
@@ -263,7 +249,7 @@ def test_stopped_himds_is_started_and_masked_himds_is_reported(
     write_config(lab, machine, operator, tags={"site": "two"})
     flex(machine, "arc", "register")
     assert facts(machine)["services"]["himdsd.service"] == "active"
-    there = known(lab, machine)
+    there = arc_machine(lab, machine)
     assert there
     assert there["tags"] == {"site": "two"}
     machine.run("systemctl", "mask", "--runtime", "--now", "himdsd")
@@ -303,7 +289,7 @@ def test_killed_arc_command_completes_on_next_run(lab: Lab, machine: EdgeMachine
     if command == "unregister":
         assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
         assert not machine.run("getent", "passwd", "himds", check=False).ok
-        assert known(lab, machine) is None
+        assert arc_machine(lab, machine) is None
     else:
         assert facts(machine)["status"] == "Connected"
     assert not machine.run("ls", "/run/aks-flex-node-arc.json", "/var/lib/aks-flex-node-packages", check=False).out
@@ -333,7 +319,7 @@ def test_arc_register_is_refused_when_connected_as_another_machine(
 @pytest.mark.long
 def test_offline_unregister_clears_machine_and_lists_azure_cleanup(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
-    there = known(lab, machine)
+    there = arc_machine(lab, machine)
     assert there
     machine.run("ip", "route", "add", "unreachable", network.AZURE)
     try:
@@ -343,7 +329,7 @@ def test_offline_unregister_clears_machine_and_lists_azure_cleanup(lab: Lab, mac
     assert said.count("az role assignment delete --ids") == 3
     assert f"az resource delete --ids {there['id']}" in said
     assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
-    assert known(lab, machine)
+    assert arc_machine(lab, machine)
 
 
 def test_arc_register_waits_for_dpkg_lock(machine: EdgeMachine) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_lab import network, node_agent
-from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
@@ -19,6 +17,7 @@ from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.tools import catalog
 from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT
 from tests.agents import differences
+from tests.lab_azure import arc_machine, azure_settings, roles_of
 from tests.lab_machines import temporary_machine
 from tests.wait import until_named
 
@@ -74,15 +73,12 @@ def sign_in(lab: Lab, machine: EdgeMachine, role: str, scope: str) -> EntraPrinc
 
 def configuration(lab: Lab) -> dict[str, Any]:
     """Returns a configuration with the cluster, its cloud and a bootstrap token. Azure provides the rest."""
-    authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
-    azure = {
-        "subscriptionId": SUBSCRIPTION_ID,
-        "tenantId": TENANT_ID,
-        "resourceManager": network.MANAGEMENT_URL,
-        "caCertData": authority,
-        "targetCluster": {"resourceId": CLUSTER_ID},
-        "bootstrapToken": {"token": lab.cluster.bootstrap_token()},
-    }
+    azure = azure_settings(
+        lab,
+        subscriptionId=SUBSCRIPTION_ID,
+        targetCluster={"resourceId": CLUSTER_ID},
+        bootstrapToken={"token": lab.cluster.bootstrap_token()},
+    )
     complete = node_agent.configuration(lab)
     versions = {name: complete[name] for name in ("containerd", "runc", "cni", "npd")}
     return {"azure": azure, **versions}
@@ -124,9 +120,8 @@ def test_bootstrap_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: Ed
 def test_pool_join_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: EdgeMachine) -> None:
     pools, pool = LabPools(lab), pool_id("people")
     pools.put("people", {"orchestratorVersion": catalog.find_tool("kubernetes").version})
-    complete = configuration(lab)
-    azure = {key: complete["azure"][key] for key in ("tenantId", "resourceManager", "caCertData")}
-    node_agent.write_configuration(machine, {"azure": azure, "npd": complete["npd"]})
+    npd = configuration(lab)["npd"]
+    node_agent.write_configuration(machine, {"azure": azure_settings(lab), "npd": npd})
     before = machine.snapshot()
     agent = ("sudo", "aks-flex-node", "agent", "--no-input", "--aks-pool", pool)
 
@@ -157,19 +152,12 @@ def test_arc_register_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine:
     sign_in(lab, machine, OWNER, RESOURCE_GROUP_ID)
 
     alice(machine, "sudo", "aks-flex-node", "arc", "register")
-    there = ArcMachines(lab.azure.state).find(
-        f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
-    )
+    there = arc_machine(lab, machine)
     assert there
     principal = there["identity"]["principalId"]
-
-    def roles() -> list[str]:
-        given = [each["properties"] for each in lab.azure.assignments.all()]
-        return sorted(one["roleDefinitionId"].rpartition("/")[2] for one in given if one["principalId"] == principal)
-
-    assert roles() == sorted(role.id for role in (CLUSTER_USER,))
+    assert roles_of(lab, principal) == [CLUSTER_USER.id]
 
     alice(machine, "sudo", "aks-flex-node", "arc", "unregister", "--yes")
-    assert ArcMachines(lab.azure.state).find(there["id"]) is None
-    assert roles() == []
+    assert arc_machine(lab, machine) is None
+    assert roles_of(lab, principal) == []
     assert owners(machine) == {"alice"}

@@ -14,8 +14,9 @@ import pytest
 
 from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import RESOURCE_GROUP_ID
-from tests.agents import differences, flex, web_pod
+from tests.agents import flex, pod_runs, web_pod
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
+from tests.lab_azure import differences_but_copies, sort_packages
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 KUBELET = "/var/lib/kubelet"
 NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
-# Backups of the system's files from before a package created and removed its users.
-COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def run_life_cycle(node: ManagedLabNode, renew: Callable[[ManagedLabNode], None]
     node.join(*words)
     node.wait_until_ready()
     lab.cluster.apply(web_pod(pod, node.name))
-    until(lambda: _runs(lab, pod), f"a pod runs on {node.name}")
+    until(lambda: pod_runs(lab, pod), f"a pod runs on {node.name}")
     node.wait_until_applied(
         node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}})
     )
@@ -63,13 +62,8 @@ def run_life_cycle(node: ManagedLabNode, renew: Callable[[ManagedLabNode], None]
     node.delete()
     node.wait_until_left()
     assert node.node() is None
-    assert [one for one in differences(before, machine) if not any(f"key='{copy}'" in one for copy in COPIES)] == []
+    assert differences_but_copies(before, machine) == []
     until(lambda: not role_of(lab, node), "its identity may do nothing any more")
-
-
-def _runs(lab: Lab, name: str) -> bool:
-    found = lab.cluster.get("pod", name)
-    return bool(found) and found["status"].get("phase") == "Running"
 
 
 def role_of(lab: Lab, node: ManagedLabNode) -> str:
@@ -137,7 +131,7 @@ def test_managed_identity_node_switches_from_tokens_to_certificate(
 def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., ManagedLabNode]) -> None:
     node = make("arc-1", kubernetesAuth=EXEC)
     words = by_arc(node)
-    node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
+    sort_packages(node.machine)
 
     def seen(node: ManagedLabNode) -> None:
         status = node.status()
@@ -156,7 +150,7 @@ def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., 
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
     machine, words = node.machine, by_arc(node)
-    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
+    sort_packages(machine)
     ask = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
     assert not machine.run(*ask, check=False).ok
 

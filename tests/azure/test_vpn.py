@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 from pathlib import Path
@@ -14,9 +13,9 @@ from aks_flex_lab import network
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
 from aks_flex_lab.arm.network_resources import NetworkDelays
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
-from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.processes import ProcessHandle
 from tests.agents import differences, facts, flex, prepare, web_pod
+from tests.lab_azure import azure_settings
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -38,14 +37,12 @@ def operator(lab: Lab) -> dict[str, Any]:
     principal = lab.azure.directory.service_principal("vpn-operator", secret)
     for role in (NETWORK_CONTRIBUTOR, READER):
         lab.azure.assignments.put(RESOURCE_GROUP_ID, role, principal.object_id)
-    return {
-        "tenantId": TENANT_ID,
-        "resourceManager": network.MANAGEMENT_URL,
-        "authorityHost": network.LOGIN_URL,
-        "caCertData": base64.b64encode(lab.authority.certificate.read_bytes()).decode(),
-        "servicePrincipal": {"clientId": principal.client_id, "clientSecret": secret},
-        "targetCluster": {"resourceId": CLUSTER_ID},
-    }
+    return azure_settings(
+        lab,
+        authorityHost=network.LOGIN_URL,
+        servicePrincipal={"clientId": principal.client_id, "clientSecret": secret},
+        targetCluster={"resourceId": CLUSTER_ID},
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex
+from tests.enrolled_node import KeyNode, prepare_to_enrol
 from tests.managed_node import ManagedLabNode
-from tests.providers import VERSION, Provider
-from tests.wait import until, until_named
+from tests.providers import VERSION
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,21 +26,11 @@ KEY_FILE = "/var/lib/aks-flex-node/node-key.json"
 KEY_COPY = "/var/lib/aks-flex-node/node-key.copy.json"
 
 
-@dataclass
-class KeyNode:
-    """A machine and its resource, which names no identity in Azure."""
+@dataclass(frozen=True)
+class UnidentifiedNode(KeyNode):
+    """A node whose resource names no identity in Azure."""
 
-    lab: Lab
-    machine: EdgeMachine
     properties: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    @property
-    def provider(self) -> Provider:
-        return Provider(self.lab)
 
     def url(self) -> str:
         return self.provider.put(self.name, {"continuousMonitoring": True, **self.properties})
@@ -54,47 +44,33 @@ class KeyNode:
         flex(self.machine, "agent", "--config-url", self.url())
 
     def update(self, **properties: Any) -> str:
-        self.properties = {**self.properties, **properties}
+        self.properties.update(properties)
         body = {"properties": {"continuousMonitoring": True, **self.properties}}
         answer = self.provider.ask("PUT", f"{self.provider.node(self.name)}?{VERSION}", body)
         assert answer.status == 200, answer
         return str(answer.document["properties"]["configVersion"])
 
-    @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.provider.get(self.name).get("status", {})
-        return found
-
-    def wait_until_applied(self, version: str) -> None:
-        until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
-
     def is_ready(self) -> bool:
-        conditions = {each["type"]: each["status"] for each in self.status.get("conditions", ())}
-        return conditions.get("Ready") == "True" and "nodeKey" in self.status
-
-    def key(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(flex(self.machine, "node-key", "show", "--json").out)
-        return found
+        return self.condition("Ready").get("status") == "True" and "nodeKey" in self.status
 
 
 @pytest.fixture
-def node(lab: Lab, add_machine: Add) -> Iterator[KeyNode]:
+def node(lab: Lab, add_machine: Add) -> Iterator[UnidentifiedNode]:
     machine = add_machine("key-1")
-    until_named(machine, "provider.flex.internal")
-    node_agent.install(machine)
-    made = KeyNode(lab, machine)
+    prepare_to_enrol(machine)
+    made = UnidentifiedNode(lab, machine)
     yield made
     made.provider.delete(made.name)
 
 
-def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) -> None:
+def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: UnidentifiedNode) -> None:
     machine = node.machine
     before = machine.snapshot()
 
     node.join()
 
     until(node.is_ready, "the agent reports by its key")
-    first = node.key()
+    first = node.key
     assert node.status["nodeKey"]["thumbprint"] == first["thumbprint"]
     assert node.status["nodeKey"]["fingerprint"] == first["fingerprint"]
     assert machine.run("stat", "-c", "%a", KEY_FILE, KEY_COPY).out.split() == ["600", "600"]
@@ -114,7 +90,7 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) ->
 
     # The key is replaced on request.
     flex(machine, "node-key", "rotate")
-    second = node.key()
+    second = node.key
     assert second["thumbprint"] != first["thumbprint"]
     until(lambda: node.status["nodeKey"]["thumbprint"] == second["thumbprint"], "the new key is in use")
     node.wait_until_applied(node.update(nodeConfig={}))
@@ -127,17 +103,16 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) ->
     assert lab.cluster.get("node", node.name) is not None
     flex(machine, "agent", "--config-url", node.act("regenerateToken")["configUrl"])
     until(node.is_ready, "a new key is bound")
-    assert node.key()["thumbprint"] not in {first["thumbprint"], second["thumbprint"]}
+    assert node.key["thumbprint"] not in {first["thumbprint"], second["thumbprint"]}
     node.wait_until_applied(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
 
     flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
     assert differences(before, machine) == []
 
 
-def test_second_machine_is_refused_in_words(lab: Lab, node: KeyNode, add_machine: Add) -> None:
+def test_second_machine_is_refused_in_words(lab: Lab, node: UnidentifiedNode, add_machine: Add) -> None:
     other = add_machine("key-2")
-    until_named(other, "provider.flex.internal")
-    node_agent.install(other)
+    prepare_to_enrol(other)
     before = other.snapshot()
     url = node.url()
     flex(node.machine, "bootstrap", "--dry-run", "--config-url", url)  # fetches the URL, and so binds it
@@ -152,7 +127,7 @@ def test_second_machine_is_refused_in_words(lab: Lab, node: KeyNode, add_machine
     until(node.is_ready, "the first machine joins")
     [event] = [each for each in node.provider.audit(node.name) if each["what"] == "configUrl.reused"]
     assert event["detail"]["machine"]["hostName"] == other.name
-    assert event["detail"]["first"]["key"] == node.key()["thumbprint"]
+    assert event["detail"]["first"]["key"] == node.key["thumbprint"]
 
 
 def test_node_with_azure_identity_gets_a_key_at_its_next_poll(lab: Lab, add_machine: Add) -> None:

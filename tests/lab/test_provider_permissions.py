@@ -17,8 +17,8 @@ from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.clusters.permissions import check_permissions
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod, ClusterAccess
-from tests.harness import Lines
 from tests.lab.cluster_harness import until, watched
+from tests.lab_machines import without_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,17 +48,14 @@ OWN_ACCOUNT = {"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "ak
 
 @pytest.fixture(scope="module")
 def account(lab: Lab) -> Iterator[DirectConnection]:
-    """The service account of the manifest. The lab's own provider, which does not know these tokens, is stopped."""
-    provider = lab.supervisor.process("provider")
-    assert provider
-    provider.stop()
-    lab.cluster.run("apply", *FILES)
-    token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
-    direct = replace(load_kubeconfig(lab.admin_kubeconfig), certificate="", key="", token=token)
-    asyncio.run(_policy_holds(direct))
-    yield direct
-    lab.cluster.run("delete", "--ignore-not-found", *FILES)
-    lab.up(Lines())
+    """The service account of the manifest."""
+    with without_provider(lab):
+        lab.cluster.run("apply", *FILES)
+        token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
+        direct = replace(load_kubeconfig(lab.admin_kubeconfig), certificate="", key="", token=token)
+        asyncio.run(_policy_holds(direct))
+        yield direct
+        lab.cluster.run("delete", "--ignore-not-found", *FILES)
 
 
 async def _policy_holds(direct: DirectConnection) -> None:

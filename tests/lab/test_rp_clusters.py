@@ -24,8 +24,8 @@ from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import FactOverrides, read_facts
 from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.clusters.taints import DesiredTaints
-from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, POLICY, RIVAL, policy_holds, send, until, watched
+from tests.lab_machines import without_provider
 from tests.unit.rp.clusters.builders import request_for
 
 if TYPE_CHECKING:
@@ -37,12 +37,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", autouse=True)
 def _alone(lab: Lab) -> Iterator[None]:
-    """Stops the lab's resource provider, which does not know the tokens of these tests."""
-    provider = lab.supervisor.process("provider")
-    assert provider
-    provider.stop()
-    yield
-    lab.up(Lines())
+    with without_provider(lab):
+        yield
 
 
 async def test_cluster_facts_for_nodes_are_read_from_cluster(lab: Lab) -> None:
