@@ -90,21 +90,6 @@ def test_range_request_returns_requested_bytes(
         assert (tmp_path / "got").read_bytes() == whole[int(first) : int(last) + 1]
 
 
-def test_if_range_with_other_etag_returns_whole_file(curl: Curl) -> None:
-    etag = headers(curl("-I", KUBELET))["etag"]
-    code = ("-o", os.devnull, "-w", "%{http_code}", "-r", "0-9")
-    assert curl(*code, "-H", f"If-Range: {etag}", KUBELET).out == "206"
-    assert curl(*code, "-H", 'If-Range: "another"', KUBELET).out == "200"
-
-
-def test_conditional_request_returns_304_when_unchanged(curl: Curl) -> None:
-    told = headers(curl("-I", KUBELET))
-    code = ("-o", os.devnull, "-w", "%{http_code} %{size_download}")
-    assert curl(*code, "-H", f"If-None-Match: {told['etag']}", KUBELET).out == "304 0"
-    assert curl(*code, "-H", f"If-Modified-Since: {told['last-modified']}", KUBELET).out == "304 0"
-    assert curl(*code, "-H", 'If-None-Match: "another"', KUBELET).out == "200 1048576"
-
-
 @pytest.mark.parametrize(
     "path",
     [

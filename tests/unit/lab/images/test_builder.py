@@ -19,8 +19,6 @@ from aks_flex_lab.images.builder import (
     LayerEntry,
     LayerFile,
     LayerLink,
-    busybox_image,
-    link_target,
     make_image,
     make_layer,
     make_layered_image,
@@ -102,23 +100,6 @@ def test_pause_image_contains_one_program_and_runs_as_non_root(tmp_path: Path) -
     image = pause_image(tmp_path / "pause", "amd64")
     assert list(members(image.layers[0].data)) == ["pause"]
     assert json.loads(image.config.data)["config"]["User"] == "65535:65535"
-
-
-def test_busybox_image_contains_binary_once_and_applet_links(tmp_path: Path) -> None:
-    (tmp_path / "busybox").write_bytes(b"ELF")
-    image = busybox_image(tmp_path / "busybox", ["bin/busybox", "bin/sh", "usr/bin/wget", "linuxrc"], "amd64")
-    found = members(image.layers[0].data)
-    assert found["bin/busybox"].isfile()
-    assert found["usr/bin/wget"].linkname == "../../bin/busybox"
-    assert {"etc/passwd", "www/index.html", "tmp"} <= set(found)
-
-
-def test_busybox_link_targets_are_relative_at_any_depth() -> None:
-    assert [link_target(path) for path in ("linuxrc", "bin/sh", "usr/bin/wget")] == [
-        "bin/busybox",
-        "../bin/busybox",
-        "../../bin/busybox",
-    ]
 
 
 def test_image_build_fails_when_program_is_missing(tmp_path: Path) -> None:
