@@ -192,8 +192,9 @@ def test_writable_properties_exclude_read_only_fields() -> None:
 )
 def test_malformed_value_is_refused_with_its_option(name: str, values: list[str]) -> None:
     for value in values:
+        options: Properties = {name: [value]}
         with pytest.raises(NodeChangeError) as refused:
-            apply_options({}, NodeOptions(**{name: [value]}))
+            apply_options({}, NodeOptions(**options))
 
         assert (refused.value.option, refused.value.value) == (name.replace("_", "-"), value)
 
