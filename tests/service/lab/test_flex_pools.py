@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import datetime
-import functools
 import itertools
 import time
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,7 +40,7 @@ from tests.service.ports import accepts, wait_until
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
@@ -63,18 +64,43 @@ def aks(cloud: Cloud, authority: CertificateAuthority, tmp_path: Path) -> Iterat
     assert aks.checked
 
 
-def put_pool(aks: Aks, name: str = "edge", **properties: Any) -> Any:
-    body = AgentPool(properties=PoolProperties(type_properties_type="FlexNodes", mode="User", **properties))
-    return aks.owner.agent_pools.begin_create_or_update(GROUP, aks.name, name, body).result()
+def begin_pool(aks: Aks, *, polling: bool = True, **properties: Any) -> Any:
+    """Starts to create or change the pool "edge"."""
+    body = AgentPool(properties=PoolProperties(**{"type_properties_type": "FlexNodes", "mode": "User", **properties}))
+    return aks.owner.agent_pools.begin_create_or_update(GROUP, aks.name, "edge", body, polling=polling)
 
 
-def put_machine(aks: Aks, name: str, pool: str = "edge", **kubernetes: Any) -> Any:
+def put_pool(aks: Aks, **properties: Any) -> Any:
+    return begin_pool(aks, **properties).result()
+
+
+def get_pool(aks: Aks) -> Any:
+    return aks.owner.agent_pools.get(GROUP, aks.name, "edge").properties
+
+
+def put_machine(aks: Aks, name: str, condition: Mapping[str, Any] = MappingProxyType({}), **kubernetes: Any) -> Any:
     body = Machine(properties=MachineProperties(kubernetes=MachineKubernetesProfile(**kubernetes)))
-    return aks.owner.machines.begin_create_or_update(GROUP, aks.name, pool, name, body).result()
+    return aks.owner.machines.begin_create_or_update(GROUP, aks.name, "edge", name, body, **condition).result()
 
 
-def get_machine(aks: Aks, name: str, pool: str = "edge") -> Any:
-    return aks.owner.machines.get(GROUP, aks.name, pool, name)
+def if_match(etag: str) -> dict[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def get_machine(aks: Aks, name: str) -> Any:
+    return aks.owner.machines.get(GROUP, aks.name, "edge", name)
+
+
+def delete_machines(aks: Aks, *names: str) -> None:
+    body = AgentPoolDeleteMachinesParameter(machine_names=list(names))
+    aks.owner.agent_pools.begin_delete_machines(GROUP, aks.name, "edge", body).result()
+
+
+@contextmanager
+def refused(status: int, code: str) -> Iterator[pytest.ExceptionInfo[HttpResponseError]]:
+    with pytest.raises(HttpResponseError) as caught:
+        yield caught
+    assert (caught.value.status_code, caught.value.error and caught.value.error.code) == (status, code)
 
 
 def joined(aks: Aks, *names: str, version: str = OLD) -> None:
@@ -94,14 +120,10 @@ def agents(kubernetes: FakeKubernetes, version: str) -> Callable[[str], None]:
     return register
 
 
-def code_of(error: HttpResponseError) -> str | None:
-    return error.error.code if error.error else None
-
-
 def test_pool_is_created_listed_and_deleted(aks: Aks) -> None:
     made = put_pool(aks, node_labels={"site": "north"}, node_taints=["edge=true:NoSchedule"], max_pods=50)
     pools = aks.owner.agent_pools
-    shown = pools.get(GROUP, aks.name, "edge").properties
+    shown = get_pool(aks)
     assert made.id == f"{aks.id}/agentPools/edge"
     assert (shown.type_properties_type, shown.mode, shown.provisioning_state) == ("FlexNodes", "User", "Succeeded")
     assert (shown.node_labels, shown.max_pods, shown.orchestrator_version) == ({"site": "north"}, 50, CONTROL_PLANE)
@@ -110,7 +132,7 @@ def test_pool_is_created_listed_and_deleted(aks: Aks) -> None:
     assert "FlexNodes" in {each.type for each in profiles}
     pools.begin_delete(GROUP, aks.name, "edge").result()
     with pytest.raises(ResourceNotFoundError):
-        pools.get(GROUP, aks.name, "edge")
+        get_pool(aks)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +147,9 @@ def test_pool_is_created_listed_and_deleted(aks: Aks) -> None:
     ],
 )
 def test_pool_that_the_lab_cannot_serve_is_refused(aks: Aks, properties: Any, code: str, word: str) -> None:
-    body = AgentPool(properties=PoolProperties(**{"type_properties_type": "FlexNodes", **properties}))
-    with pytest.raises(HttpResponseError) as refused:
-        aks.owner.agent_pools.begin_create_or_update(GROUP, aks.name, "edge", body)
-    assert (refused.value.status_code, code_of(refused.value)) == (400, code)
-    assert word in refused.value.message
+    with refused(400, code) as error:
+        begin_pool(aks, **properties)
+    assert word in error.value.message
 
 
 def test_bootstrap_data_has_a_token_of_the_cluster_for_one_hour(aks: Aks) -> None:
@@ -154,9 +174,8 @@ def test_bootstrap_data_has_a_token_of_the_cluster_for_one_hour(aks: Aks) -> Non
 
 
 def test_bootstrap_data_of_another_kind_of_pool_is_refused(aks: Aks) -> None:
-    with pytest.raises(HttpResponseError) as refused:
+    with refused(400, "OperationNotSupported"):
         aks.owner.agent_pools.list_bootstrap_data(GROUP, aks.name, "system", {})
-    assert code_of(refused.value) == "OperationNotSupported"
 
 
 def test_machine_takes_omitted_settings_from_its_pool(aks: Aks) -> None:
@@ -193,23 +212,18 @@ def test_machine_is_not_changed_with_an_old_etag(aks: Aks) -> None:
     put_pool(aks)
     old = put_machine(aks, "edge-1").properties.e_tag
     put_machine(aks, "edge-1", max_pods=20)
-    body = Machine(properties=MachineProperties(kubernetes=MachineKubernetesProfile(max_pods=30)))
     with pytest.raises(ResourceModifiedError):
-        aks.owner.machines.begin_create_or_update(
-            GROUP, aks.name, "edge", "edge-1", body, etag=old, match_condition=MatchConditions.IfNotModified
-        )
+        put_machine(aks, "edge-1", if_match(old), max_pods=30)
     assert get_machine(aks, "edge-1").properties.kubernetes.max_pods == 20
 
 
 def test_etag_of_the_body_is_the_condition_of_a_change(aks: Aks) -> None:
     put_pool(aks)
     etag = put_machine(aks, "edge-1").properties.e_tag
-    body = Machine(properties=MachineProperties(kubernetes=MachineKubernetesProfile(max_pods=30)))
-    put = functools.partial(aks.owner.machines.begin_create_or_update, GROUP, aks.name, "edge", "edge-1", body)
     with pytest.raises(ResourceExistsError) as exists:
-        put(match_condition=MatchConditions.IfMissing)
+        put_machine(aks, "edge-1", {"match_condition": MatchConditions.IfMissing}, max_pods=30)
     assert exists.value.status_code == 412
-    changed = put(etag=etag, match_condition=MatchConditions.IfNotModified).result()
+    changed = put_machine(aks, "edge-1", if_match(etag), max_pods=30)
     assert changed.properties.kubernetes.max_pods == 30
 
 
@@ -222,8 +236,7 @@ def test_sdk_follows_an_operation_by_its_headers(aks: Aks) -> None:
     assert polls
     assert all("/operations/" in path for _, path in polls)
     aks.asked.clear()
-    names = AgentPoolDeleteMachinesParameter(machine_names=["edge-1"])
-    aks.owner.agent_pools.begin_delete_machines(GROUP, aks.name, "edge", names).result()
+    delete_machines(aks, "edge-1")
     assert "/operations/" in aks.asked[1][1]
     assert "/operationresults/" in aks.asked[-1][1]
 
@@ -276,7 +289,7 @@ def test_upgrade_fails_when_a_disruption_budget_blocks_the_drain(aks: Aks) -> No
     aks.kubernetes.protected.add("default/db")
     with pytest.raises(HttpResponseError, match="default/db"):
         put_pool(aks, orchestrator_version=CONTROL_PLANE)
-    pool = aks.owner.agent_pools.get(GROUP, aks.name, "edge").properties
+    pool = get_pool(aks)
     assert pool.provisioning_state == "Failed"
     assert pool.status.provisioning_error.code == "PodDrainFailure"
     assert aks.kubernetes.events[-2:] == [("cordoned", "edge-1"), ("uncordoned", "edge-1")]
@@ -302,16 +315,14 @@ def test_upgrade_stops_when_a_node_returns_on_its_old_version(aks: Aks) -> None:
 def test_second_change_of_a_pool_is_refused_during_an_upgrade(aks: Aks) -> None:
     put_pool(aks, orchestrator_version=OLD)
     joined(aks, "edge-1")
-    body = AgentPool(properties=PoolProperties(orchestrator_version=CONTROL_PLANE))
-    upgrade = aks.owner.agent_pools.begin_create_or_update(GROUP, aks.name, "edge", body)
+    upgrade = begin_pool(aks, orchestrator_version=CONTROL_PLANE)
     changes: list[Callable[[], object]] = [
         lambda: put_pool(aks, max_pods=20),
         lambda: put_machine(aks, "edge-1", max_pods=20),
     ]
     for change in changes:
-        with pytest.raises(HttpResponseError) as refused:
+        with refused(409, "OperationNotAllowed"):
             change()
-        assert (refused.value.status_code, code_of(refused.value)) == (409, "OperationNotAllowed")
     aks.kubernetes.add_node("edge-1", CONTROL_PLANE)
     upgrade.result()
 
@@ -322,20 +333,14 @@ def test_upgrade_continues_after_a_restart(authority: CertificateAuthority, prov
             aks = register_cluster(cloud, kubernetes, kubeconfig, "restarted")
             put_pool(aks, orchestrator_version=OLD)
             joined(aks, "edge-1")
-            body = AgentPool(properties=PoolProperties(orchestrator_version=CONTROL_PLANE))
-            aks.owner.agent_pools.begin_create_or_update(GROUP, aks.name, "edge", body, polling=False)
+            begin_pool(aks, polling=False, orchestrator_version=CONTROL_PLANE)
             until(lambda: ("deleted", "edge-1") in kubernetes.events, "the Node is deleted", 30)
         again = spawn(cloud.argv, log=cloud.log)
         try:
             port = int(cloud.url.rpartition(":")[2])
             wait_until(lambda: accepts(port), again, cloud.log)
             kubernetes.add_node("edge-1", CONTROL_PLANE)
-            pools = aks.owner.agent_pools
-            until(
-                lambda: pools.get(GROUP, aks.name, "edge").properties.provisioning_state == "Succeeded",
-                "the upgrade ends",
-                30,
-            )
+            until(lambda: get_pool(aks).provisioning_state == "Succeeded", "the upgrade ends", 30)
         finally:
             again.stop()
         assert kubernetes.events.count(("deleted", "edge-1")) == 1
@@ -345,11 +350,9 @@ def test_deleted_machine_is_gone_and_its_node_is_tainted(aks: Aks) -> None:
     put_pool(aks)
     joined(aks, "edge-1", "edge-2")
     aks.kubernetes.add_pod("web", "edge-1")
-    names = AgentPoolDeleteMachinesParameter(machine_names=["edge-1"])
-    aks.owner.agent_pools.begin_delete_machines(GROUP, aks.name, "edge", names).result()
-    with pytest.raises(ResourceNotFoundError) as gone:
+    delete_machines(aks, "edge-1")
+    with refused(404, "NotFound"):
         get_machine(aks, "edge-1")
-    assert code_of(gone.value) == "NotFound"
     node = aks.kubernetes.nodes["edge-1"]
     assert (node["spec"]["taints"], node["spec"]["unschedulable"]) == ([DELETING_TAINT], True)
     assert ("evicted", "web") in aks.kubernetes.events
@@ -361,9 +364,8 @@ def test_deleted_machine_is_gone_and_its_node_is_tainted(aks: Aks) -> None:
 def test_unknown_machine_cannot_be_deleted(aks: Aks) -> None:
     put_pool(aks)
     put_machine(aks, "edge-1")
-    names = AgentPoolDeleteMachinesParameter(machine_names=["edge-1", "edge-9"])
     with pytest.raises(ResourceNotFoundError, match="edge-9"):
-        aks.owner.agent_pools.begin_delete_machines(GROUP, aks.name, "edge", names)
+        delete_machines(aks, "edge-1", "edge-9")
     assert get_machine(aks, "edge-1").properties.provisioning_state == "Succeeded"
 
 
@@ -424,6 +426,5 @@ def test_each_request_needs_its_role(aks: Aks, role: str, allowed: set[str]) -> 
         if what in allowed:
             request()
             continue
-        with pytest.raises(HttpResponseError) as refused:
+        with refused(403, "AuthorizationFailed"):
             request()
-        assert (refused.value.status_code, code_of(refused.value)) == (403, "AuthorizationFailed"), what
