@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from aks_flex_lab.arm.managed_clusters import ManagedClusters
+    from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
     from aks_flex_lab.arm.provider_proxy import ProviderProxy
     from aks_flex_lab.arm.role_assignments import RoleAssignments
     from aks_flex_lab.entra.tokens import TokenIssuer
@@ -137,29 +137,26 @@ class ResourceManagerFront:
         tenant = self.token_issuer.directory.tenant
         return JSONResponse({"value": [{"id": f"/tenants/{tenant}", "tenantId": tenant, "displayName": "lab"}]})
 
-    async def _cluster(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self.require_action(caller, "Microsoft.ContainerService/managedClusters/read", found["id"])
-        cluster = self.resources.find(found["id"])
+    def cluster(self, caller: str, action: str, id: str, scope: str = "") -> ManagedCluster:  # noqa: A002 - ARM's own word
+        """Returns a cluster after it has checked the caller's role on it, or on a scope in it."""
+        self.require_action(caller, f"Microsoft.ContainerService/managedClusters/{action}", scope or id)
+        cluster = self.resources.find(id)
         if cluster is None:
-            raise arm_errors.not_found(found["id"])
+            raise arm_errors.not_found(id)
+        return cluster
+
+    async def _cluster(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        cluster = self.cluster(caller, "read", found["id"])
         return JSONResponse(cluster.shown(self.token_issuer.directory.tenant, self.pool_profiles(cluster.id)))
 
     async def _credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        action = "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"
-        self.require_action(caller, action, found["id"])
-        cluster = self.resources.find(found["id"])
-        if cluster is None:
-            raise arm_errors.not_found(found["id"])
+        cluster = self.cluster(caller, "listClusterAdminCredential/action", found["id"])
         value = base64.b64encode(Path(cluster.kubeconfig).read_bytes()).decode()
         return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
 
     async def _user_credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
         """Returns a kubeconfig without a credential: kubelogin signs in, as in a cluster with Entra ID."""
-        action = "Microsoft.ContainerService/managedClusters/listClusterUserCredential/action"
-        self.require_action(caller, action, found["id"])
-        cluster = self.resources.find(found["id"])
-        if cluster is None:
-            raise arm_errors.not_found(found["id"])
+        cluster = self.cluster(caller, "listClusterUserCredential/action", found["id"])
         document = yaml.safe_load(Path(cluster.kubeconfig).read_text())
         login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": ["get-token"]}
         document["users"] = [{"name": each["name"], "user": {"exec": login}} for each in document.get("users") or ()]

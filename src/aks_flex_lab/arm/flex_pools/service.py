@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 from starlette.responses import JSONResponse, Response
 
-from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import read_document
 from aks_flex_lab.arm.flex_pools import requests, views
@@ -37,7 +36,6 @@ POOL_PATH = POOLS_PATH + "/(?P<pool>[^/]+)"
 MACHINES_PATH = POOL_PATH + "/machines"
 MACHINE_PATH = MACHINES_PATH + "/(?P<machine>[^/]+)"
 OPERATIONS_PATH = r"/subscriptions/[^/]+/providers/microsoft\.containerservice/locations/[^/]+"
-ACTION = "Microsoft.ContainerService/managedClusters/agentPools"
 API_VERSION = "2026-08-02-preview"
 
 
@@ -122,11 +120,7 @@ class _Handlers:
 
     def cluster(self, caller: str, action: str, found: re.Match[str], scope: str = "") -> ManagedCluster:
         """Returns the cluster of a request after it has checked the caller's role, as ARM does."""
-        self.front.require_action(caller, f"{ACTION}{action}", scope or found["id"])
-        cluster = self.own.clusters.find(found["id"])
-        if cluster is None:
-            raise arm_errors.not_found(found["id"])
-        return cluster
+        return self.front.cluster(caller, f"agentPools{action}", found["id"], scope)
 
     def pool(self, state: PoolState, cluster: ManagedCluster, name: str) -> FlexPool:
         pool = state.pools.get(_pool_id(cluster, name).lower())

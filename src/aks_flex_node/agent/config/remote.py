@@ -20,7 +20,7 @@ from aks_flex_node.agent.config.refusals import WrongClockError, check_refusal, 
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
 from aks_flex_node.agent.http.client import (
     REDIRECT_STATUSES,
-    RETRYABLE_STATUSES,
+    is_retryable,
     parse_retry_after,
 )
 from aks_flex_node.agent.http.connections import (
@@ -276,7 +276,7 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
         )
     wait = response.headers.get("Retry-After", "")
     is_busy = status == 409 and bool(wait) and url.is_enrolment  # other machines enrol at the same time
-    if is_busy or status in RETRYABLE_STATUSES or status >= 500:
+    if is_busy or is_retryable(status):
         after = parse_retry_after(wait)
         raise AttemptFailed(f"the server responded with status {status}", after=after)
     problem = "redirects, which is not allowed" if status in REDIRECT_STATUSES else "did not return the configuration"

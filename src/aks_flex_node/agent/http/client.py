@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 5
 STALLS = 2  # the headers, and each read of the body, may take this many times the stall limit
 REDIRECT_STATUSES = {301, 302, 303, 307, 308}
-RETRYABLE_STATUSES = {408, 425, 429}  # client errors that can be temporary
 
 
 class HttpResponse:
@@ -132,7 +131,7 @@ class HttpClient:
             return response
         status, after = response.status, response.headers.get("Retry-After", "")
         self.discard(response)
-        if status in RETRYABLE_STATUSES or status >= 500:
+        if is_retryable(status):
             raise AttemptFailed(f"the server responded with status {status}", after=parse_retry_after(after))
         if status in {404, 410}:
             raise not_found_error(location, status)
@@ -174,6 +173,11 @@ def parse_http_date(text: str) -> float | None:
         return parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError):
         return None
+
+
+def is_retryable(status: int) -> bool:
+    """Returns whether a status can be temporary."""
+    return status in {408, 425, 429} or status >= 500
 
 
 def redirect_target(url: str, status: int, headers: Mapping[str, str]) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import BundleManifest
 from aks_flex_node.agent.artifacts.cache import PUBLISHED_KEY
+from aks_flex_node.agent.http.client import is_retryable
 from aks_flex_node.agent.http.connections import url_host
 from aks_flex_node.agent.http.download_options import url_identity
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
@@ -17,7 +18,6 @@ from aks_flex_node.agent.preflight.interfaces import (
     ProbeFailure,
     ProbeRequest,
     ask_with_retry,
-    is_retryable,
     run_concurrently,
 )
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources, local_digests, require_encrypted

@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from aks_flex_node.agent.http.client import is_retryable
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -81,14 +82,8 @@ class FileSystemInfo:
     noexec: bool = False  # mounted noexec
 
 
-RETRYABLE_STATUSES = frozenset((408, 425, 429))
 RETRY_IF_FASTER_SECONDS = 1.0  # a slow failure would take as long again
 PAUSE_SECONDS = 0.2
-
-
-def is_retryable(status: int) -> bool:
-    """Returns whether a status can be temporary."""
-    return status in RETRYABLE_STATUSES or status >= 500
 
 
 def ask_with_retry(network: NetworkProbe, request: ProbeRequest) -> ProbeResponse:
