@@ -8,6 +8,7 @@ token, and a restarted service finds in the record what it still has to report.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -42,69 +43,60 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+@dataclass
 class BootstrapCsrHandler:
-    def __init__(
-        self,
-        cluster: str,
-        client: KubeClient,
-        handler: ClusterEventHandler,
-        decisions: CsrDecisions,
-        grace: timedelta,
-    ) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._decisions = decisions
-        self._grace = grace
-        self._claimed: dict[str, BootstrapToken] = {}  # used, and the outcome is not reported yet
-        self._unused: dict[str, BootstrapToken] = {}  # as of the last sweep
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    decisions: CsrDecisions
+    grace: timedelta
+    claimed: dict[str, BootstrapToken] = field(default_factory=dict)  # used, and the outcome is not reported yet
+    unused: dict[str, BootstrapToken] = field(default_factory=dict)  # as of the last sweep
 
     async def decide(self, request: CertificateRequest) -> None:
         """Decides on a request. Continues where an earlier run or another replica stopped."""
         if request.denial:
             return
         token = await self._find(request) if request.token_id else None
-        token = token and await bootstrap_tokens.claim_token(
-            self._client, token, request.name, request.uid, utc_now()
-        )
+        token = token and await bootstrap_tokens.claim_token(self.client, token, request.name, request.uid, utc_now())
         if token is None or token.claim is None:
             if not request.accepted:
-                await self._decisions.refuse(request, request.requested_node, TOKEN_UNKNOWN)
+                await self.decisions.refuse(request, request.requested_node, TOKEN_UNKNOWN)
         elif token.claim.uid != request.uid:
             why = f"The bootstrap token was already used for request {token.claim.csr}. A token is valid once."
-            await self._decisions.refuse(request, token.node, why)
+            await self.decisions.refuse(request, token.node, why)
         else:
-            self._claimed[token.id] = token
+            self.claimed[token.id] = token
             await self._answer(request, token, token.claim)
 
     async def _find(self, request: CertificateRequest) -> BootstrapToken | None:
-        token, node = await bootstrap_tokens.find_token(self._client, request.token_id), request.requested_node
-        if token or not await self._handler.is_current_token(self._cluster, node, request.token_id):
+        token, node = await bootstrap_tokens.find_token(self.client, request.token_id), request.requested_node
+        if token or not await self.handler.is_current_token(self.cluster, node, request.token_id):
             return token
-        return await bootstrap_tokens.adopt_token(self._client, request.token_id, node, utc_now())
+        return await bootstrap_tokens.adopt_token(self.client, request.token_id, node, utc_now())
 
     async def clean_up(self) -> None:
         """Settles used tokens that timed out or whose outcome could not be reported yet."""
-        await handle_each(list(self._claimed.values()), self._settle)
+        await handle_each(list(self.claimed.values()), self._settle)
 
     async def sweep(self) -> None:
         """Finds tokens that expired, belong to no node, or were left by a stopped replica."""
-        there = {token.id: token for token in await bootstrap_tokens.list_tokens(self._client)}
+        there = {token.id: token for token in await bootstrap_tokens.list_tokens(self.client)}
         # The cluster may have deleted an expired token already. It is then known from the previous sweep.
-        known = (self._unused | there).items()
-        self._unused = {id_: token for id_, token in known if id_ in there or utc_now() >= token.expires}
-        await handle_each(list(self._unused.values()), self._check_token)
+        known = (self.unused | there).items()
+        self.unused = {id_: token for id_, token in known if id_ in there or utc_now() >= token.expires}
+        await handle_each(list(self.unused.values()), self._check_token)
 
     async def _answer(self, request: CertificateRequest, token: BootstrapToken, claim: TokenClaim) -> None:
         why = "" if request.accepted else await self._objection(request, token)
         if why:
-            if await self._decisions.refuse(request, token.node, why):
+            if await self.decisions.refuse(request, token.node, why):
                 await self._failed(token, why)
             return
         if not request.approved:
-            await self._decisions.approve(request, f"First certificate of node {token.node}.")
+            await self.decisions.approve(request, f"First certificate of node {token.node}.")
         elif not request.accepted:
-            await self._decisions.accept(request)
+            await self.decisions.accept(request)
         await self._finish(token, claim, request)
 
     async def _objection(self, request: CertificateRequest, token: BootstrapToken) -> str:
@@ -113,23 +105,23 @@ class BootstrapCsrHandler:
         )
         if not decision.allowed:
             return decision.why
-        if why := await name_conflict(self._client, token.node):
+        if why := await name_conflict(self.client, token.node):
             return why
         # This must be the last check, because it ends the node's config URL.
-        if not await self._handler.on_token_csr(self._cluster, token.node, token.id, request.name):
+        if not await self.handler.on_token_csr(self.cluster, token.node, token.id, request.name):
             return f"Node {token.node} has another bootstrap token or was deleted."
         return ""
 
     async def _settle(self, token: BootstrapToken) -> None:
         if claim := token.claim:
-            document = await self._client.find(f"{REQUESTS}/{claim.csr}")
+            document = await self.client.find(f"{REQUESTS}/{claim.csr}")
             same = document and document["metadata"]["uid"] == claim.uid
             await self._finish(token, claim, CertificateRequest.read(document) if document and same else None)
 
     async def _finish(self, token: BootstrapToken, claim: TokenClaim, request: CertificateRequest | None) -> None:
         """Reports the outcome and revokes the token, if the request is finished."""
         if request and request.issued:
-            await self._handler.on_token_certificate(self._cluster, token.node, token.id, claim.csr)
+            await self.handler.on_token_certificate(self.cluster, token.node, token.id, claim.csr)
             await self._end(token)
         elif why := self._failure(claim, request):
             await self._failed(token, why)
@@ -139,14 +131,14 @@ class BootstrapCsrHandler:
             return f"The cluster's signer rejected the request: {request.failed}"
         if request and request.denial:
             return request.denial
-        if utc_now() - claim.at > self._grace:
-            return f"No certificate was issued within {self._grace.total_seconds():.0f} s."
+        if utc_now() - claim.at > self.grace:
+            return f"No certificate was issued within {self.grace.total_seconds():.0f} s."
         return ""
 
     async def _check_token(self, token: BootstrapToken) -> None:
         if token.claim:
-            self._claimed[token.id] = token
-            self._unused.pop(token.id)
+            self.claimed[token.id] = token
+            self.unused.pop(token.id)
         elif utc_now() >= token.expires:
             await self._failed(token, TOKEN_EXPIRED)
         elif utc_now() - token.created > bootstrap_tokens.ORPHAN_AGE and not await self._expected(token):
@@ -155,16 +147,16 @@ class BootstrapCsrHandler:
     async def _failed(self, token: BootstrapToken, why: str) -> None:
         # The failure of an old token does not affect a node that has a new one.
         if await self._expected(token):
-            await self._handler.on_token_failed(self._cluster, token.node, token.id, why)
+            await self.handler.on_token_failed(self.cluster, token.node, token.id, why)
         await self._end(token)
 
     async def _expected(self, token: BootstrapToken) -> bool:
-        return await self._handler.is_current_token(self._cluster, token.node, token.id)
+        return await self.handler.is_current_token(self.cluster, token.node, token.id)
 
     async def _end(self, token: BootstrapToken) -> None:
-        await bootstrap_tokens.revoke_token(self._client, token.id)
-        self._claimed.pop(token.id, None)
-        self._unused.pop(token.id, None)
+        await bootstrap_tokens.revoke_token(self.client, token.id)
+        self.claimed.pop(token.id, None)
+        self.unused.pop(token.id, None)
 
 
 log = logging.getLogger(__name__)

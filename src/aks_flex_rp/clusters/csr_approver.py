@@ -6,7 +6,7 @@ Also handles kubelet serving certificates and certificates requested with the no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -41,60 +41,49 @@ class CsrRequester:
     identity: str = ""  # user that the kubelet authenticates as, if not the node's own
 
 
+@dataclass(frozen=True)
 class ServingCsrHandler:
-    def __init__(
-        self,
-        cluster: str,
-        client: KubeClient,
-        handler: ClusterEventHandler,
-        decisions: CsrDecisions,
-        facts: Callable[[], Awaitable[ClusterFacts]],
-        grace: timedelta,
-        *,
-        shared_addresses: bool,
-    ) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._decisions = decisions
-        self._facts = facts
-        self._grace = grace
-        self._shared_addresses = shared_addresses
-        # By request, for nodes without addresses yet: the requester.
-        self._waiting: dict[str, CsrRequester] = {}
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    decisions: CsrDecisions
+    facts: Callable[[], Awaitable[ClusterFacts]]
+    grace: timedelta
+    shared_addresses: bool
+    waiting: dict[str, CsrRequester] = field(default_factory=dict)  # by request, for nodes without addresses yet
 
     async def decide(self, request: CertificateRequest, requester: CsrRequester | None = None) -> None:
         """Decides on a serving certificate. Without `requester`, the requester is the node itself."""
         requester = requester or CsrRequester(request.node)
-        if request.denial or request.approved or not await self._handler.is_flex_node(self._cluster, requester.node):
-            self._waiting.pop(request.name, None)
+        if request.denial or request.approved or not await self.handler.is_flex_node(self.cluster, requester.node):
+            self.waiting.pop(request.name, None)
             return
-        document = await self._client.find(f"{NODES}/{requester.node}")
-        if not _has_addresses(document) and utc_now() - parse_utc(request.created) < self._grace:
-            self._waiting[request.name] = requester  # a kubelet may send the request before its Node has addresses
+        document = await self.client.find(f"{NODES}/{requester.node}")
+        if not _has_addresses(document) and utc_now() - parse_utc(request.created) < self.grace:
+            self.waiting[request.name] = requester  # a kubelet may send the request before its Node has addresses
             return
         await self._judge(request, requester, document or {"metadata": {"name": requester.node}})
-        self._waiting.pop(request.name, None)
+        self.waiting.pop(request.name, None)
 
     async def clean_up(self) -> None:
-        await handle_each(list(self._waiting), self._decide_again)
+        await handle_each(list(self.waiting), self._decide_again)
 
     async def _decide_again(self, name: str) -> None:
-        if document := await self._client.find(f"{REQUESTS}/{name}"):
-            await self.decide(CertificateRequest.read(document), self._waiting.get(name))
+        if document := await self.client.find(f"{REQUESTS}/{name}"):
+            await self.decide(CertificateRequest.read(document), self.waiting.get(name))
         else:
-            self._waiting.pop(name, None)
+            self.waiting.pop(name, None)
 
     async def _judge(self, request: CertificateRequest, requester: CsrRequester, node: KubeObject) -> None:
-        servers = await self._handler.api_server_urls(self._cluster)
+        servers = await self.handler.api_server_urls(self.cluster)
         cluster_names = await read_cluster_names(
-            self._client, await self._facts(), requester.node, servers, shared=self._shared_addresses
+            self.client, await self.facts(), requester.node, servers, shared=self.shared_addresses
         )
         decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, requester.identity))
         if decision.allowed:
-            await self._decisions.approve(request, f"All names belong to node {requester.node}.")
+            await self.decisions.approve(request, f"All names belong to node {requester.node}.")
         else:
-            await self._decisions.refuse(request, requester.node, decision.why)
+            await self.decisions.refuse(request, requester.node, decision.why)
 
 
 def _has_addresses(node: KubeObject | None) -> bool:
@@ -104,60 +93,53 @@ def _has_addresses(node: KubeObject | None) -> bool:
 OBJECT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # user name of an Azure identity
 
 
+@dataclass(frozen=True)
 class IdentityCsrHandler:
-    def __init__(
-        self,
-        cluster: str,
-        client: KubeClient,
-        handler: ClusterEventHandler,
-        decisions: CsrDecisions,
-        serving: ServingCsrHandler,
-    ) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._decisions = decisions
-        self._serving = serving
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    decisions: CsrDecisions
+    serving: ServingCsrHandler
 
     async def decide(self, request: CertificateRequest) -> None:
         """Decides on a request of an Azure identity. Requests of users that are no node's identity are ignored."""
         if request.denial:
             return
         node = request.requested_node
-        access = await self._handler.granted_access(self._cluster, node) if node else None
+        access = await self.handler.granted_access(self.cluster, node) if node else None
         if access is None or access.identity != request.user:
             await self._refuse_other(request)
         elif access.method is AccessMethod.EXEC and request.signer == SERVING_SIGNER:
-            await self._serving.decide(request, CsrRequester(node, access.identity))
+            await self.serving.decide(request, CsrRequester(node, access.identity))
         elif request.accepted:
             if request.issued:
-                await self._handler.on_identity_certificate(self._cluster, node, request.name)
+                await self.handler.on_identity_certificate(self.cluster, node, request.name)
         elif why := await self._objection(request, node, access):
-            await self._decisions.refuse(request, node, why)
+            await self.decisions.refuse(request, node, why)
         elif request.approved:
-            await self._decisions.accept(request)
+            await self.decisions.accept(request)
         else:
-            await self._decisions.approve(request, f"Requested by the identity of node {node}.")
+            await self.decisions.approve(request, f"Requested by the identity of node {node}.")
 
     async def _objection(self, request: CertificateRequest, node: str, access: ClusterAccess) -> str:
         # Checks the desired method, not the granted access, which is removed only after the certificate was issued.
-        if await self._handler.access_method(self._cluster, node) is not AccessMethod.CERTIFICATE:
+        if await self.handler.access_method(self.cluster, node) is not AccessMethod.CERTIFICATE:
             return f"Node {node} authenticates with its Azure identity and needs no certificate."
         decision = check_csr(request.document, IdentityExpectation(node, access.identity))
         if not decision.allowed:
             return decision.why
-        if why := await name_conflict(self._client, node):
+        if why := await name_conflict(self.client, node):
             return why
         # This must be the last check, because it ends the node's config URL.
-        if not await self._handler.on_identity_csr(self._cluster, node, access.identity, request.name):
+        if not await self.handler.on_identity_csr(self.cluster, node, access.identity, request.name):
             return f"Node {node} has another identity or was deleted."
         return ""
 
     async def _refuse_other(self, request: CertificateRequest) -> None:
-        nodes = await identity_nodes(self._client, request.user)
+        nodes = await identity_nodes(self.client, request.user)
         if nodes and not request.accepted:
             why = f"The identity of node {', '.join(nodes)} requested another certificate than its node's."
-            await self._decisions.refuse(request, nodes[0], why)
+            await self.decisions.refuse(request, nodes[0], why)
 
 
 ISSUE_GRACE_SECONDS = 60.0  # seconds to issue a certificate
