@@ -27,6 +27,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that judge a page on every screen: `make test` runs them on one, `make test-full` on all."""
     if isinstance(item, pytest.Function) and judge_on_every_screen.__name__ in item.function.__code__.co_names:
         item.add_marker(pytest.mark.every_screen)
+    # MSAL recommends form_post, with which the browser would not send the service's cookies.
+    item.add_marker(pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended"))
 
 
 @pytest.fixture(scope="session")

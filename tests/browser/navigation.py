@@ -31,6 +31,13 @@ def follow_link(page: Page, name: str) -> None:
     follow(page, page.get_by_role("link", name=name))
 
 
+def fill_in(page: Page, values: dict[str, str]) -> None:
+    """Fills in fields by their labels. A label may be a part, unless a field has exactly this one."""
+    for label, value in values.items():
+        exact = page.get_by_label(label, exact=True)
+        (exact if exact.count() else page.get_by_label(label)).fill(value)
+
+
 def text_of(page: Page) -> str:
     return page.get_by_role("main").inner_text()
 
@@ -59,8 +66,7 @@ def to_entra(page: Page) -> None:
 
 
 def give_password(page: Page, who: EntraPrincipal) -> None:
-    page.get_by_label("User name").fill(who.name)
-    page.get_by_label("Password").fill(PASSWORD)
+    fill_in(page, {"User name": who.name, "Password": PASSWORD})
     press(page, "Sign in")
 
 

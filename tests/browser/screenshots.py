@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.fleet_data import OLD, Fleet, node_page
-from tests.browser.navigation import press, sign_in
+from tests.browser.navigation import fill_in, press, sign_in
 from tests.browser.providers import running_pages
 from tests.browser.test_pools import fill, pool_address
 from tests.browser.viewports import Opened
@@ -41,9 +41,7 @@ def preview_of_pool(page: Page, provider: Provider) -> None:
     """Opens the preview of a changed template, of a pool with nodes."""
     fill(provider, "edge", 3)
     page.goto(f"{provider.url}{pool_address('edge')}/edit")
-    page.get_by_label("Labels").fill("site=north\nline=7")
-    page.get_by_label("Maximum pods").fill("110")
-    page.get_by_label("Start time").fill("22:00")
+    fill_in(page, {"Labels": "site=north\nline=7", "Maximum pods": "110", "Start time": "22:00"})
     page.get_by_label("Sunday").check()
     press(page, "Preview")
 

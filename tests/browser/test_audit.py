@@ -8,8 +8,6 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
-
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 FORMULA = "=HYPERLINK(1)"
 MANY = 120

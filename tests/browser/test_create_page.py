@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
 from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
-
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 
 def step(page: Page) -> str:
@@ -57,12 +54,10 @@ def test_create_steps_are_accessible_on_every_screen(provider: Provider, open_pa
     page.locator("summary", has_text="Component versions").click()
     judge_on_every_screen(page, "create-3")
     go_on(page)
-    page.get_by_label("Key of label 1").fill("-site")
-    page.get_by_label("Key of taint 1").fill("dedicated")
+    fill_in(page, {"Key of label 1": "-site", "Key of taint 1": "dedicated"})
     go_on(page)
     judge_on_every_screen(page, "create-4-wrong")
-    page.get_by_label("Key of label 1").fill("site")
-    page.get_by_label("Value of label 1").fill("hall-1")
+    fill_in(page, {"Key of label 1": "site", "Value of label 1": "hall-1"})
     go_on(page)
     judge_on_every_screen(page, "create-5")
     page.get_by_label("Client secret of the service principal").fill(CANARY)
@@ -83,13 +78,11 @@ def test_create_works_without_javascript_and_back_keeps_input(provider: Provider
     page.get_by_label("Drift policy").select_option("repair")
     page.get_by_label("Maximum pods").fill("50")
     go_on(page)
-    page.get_by_label("Key of label 1").fill("site")
-    page.get_by_label("Value of label 1").fill("hall-1")
+    fill_in(page, {"Key of label 1": "site", "Value of label 1": "hall-1"})
     press(page, "Add label")
     page.get_by_label("Key of label 2").fill("gone")
     press(page, "Add label")
-    page.get_by_label("Key of label 3").fill("line")
-    page.get_by_label("Value of label 3").fill("3")
+    fill_in(page, {"Key of label 3": "line", "Value of label 3": "3"})
     press(page, "Remove label 2")
     page.get_by_label("Key of taint 1").fill("dedicated")
     page.get_by_label("Effect of taint 1").select_option("NoExecute")
@@ -131,8 +124,7 @@ def test_create_shows_validation_errors_at_fields_and_keeps_input(provider: Prov
     page.get_by_label("Node name").fill("wrong-1")
     go_on(page)
     go_on(page)
-    page.get_by_label("Kubernetes version").fill("1.35.0")
-    page.get_by_label("Maximum pods").fill("many")
+    fill_in(page, {"Kubernetes version": "1.35.0", "Maximum pods": "many"})
     go_on(page)
     assert "newer than the cluster's" in problem_at(page, "Kubernetes version")
     assert "number" in problem_at(page, "Maximum pods") or "integer" in problem_at(page, "Maximum pods")
@@ -149,8 +141,7 @@ def test_create_page_escapes_hostile_input(provider: Provider, open_page: Opened
     page.get_by_label("Node name").fill("hostile-1")
     for _ in range(3):
         go_on(page)
-    page.get_by_label("Key of label 1").fill(HOSTILE)
-    page.get_by_label("Value of label 1").fill(HOSTILE)
+    fill_in(page, {"Key of label 1": HOSTILE, "Value of label 1": HOSTILE})
     go_on(page)
     assert page.get_by_label("Key of label 1").input_value() == HOSTILE
     assert "<script>" in problem_at(page, "Value of label 1")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.browser.accessibility import judge, judge_on_every_screen
-from tests.browser.navigation import follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, client_of, principal
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
-
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 KUBELET = {"kubeReserved": {"cpu": "100m"}, "extraConfig": {"maxOpenFiles": 5}}
 SETTINGS = {"labels": {"site": "hall-1"}, "kubelet": KUBELET, "updatePolicy": {"drain": False}}
@@ -45,8 +41,7 @@ def test_edit_form_is_accessible_on_every_screen(provider: Provider, open_page: 
     page = open_page()
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
-    page.get_by_label("Labels").fill("site")
-    page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
+    fill_in(page, {"Labels": "site", "Kubernetes": "1.33.13"})
     save(page)
     judge_on_every_screen(page, "edit")
 
@@ -55,10 +50,15 @@ def test_edit_writes_only_changed_settings(provider: Provider, open_page: Opened
     provider.fleet.ready("press-edited", nodeConfig=SETTINGS)
     page = open_page()
     edited(page, provider, "press-edited")
-    page.get_by_label("Labels").fill("site=hall-2\nline=7")
-    page.get_by_label("Taints").fill("dedicated=edge:NoSchedule")
-    page.get_by_label("Maximum pods").fill("60")
-    page.get_by_label("Start time").fill("22:00")
+    fill_in(
+        page,
+        {
+            "Labels": "site=hall-2\nline=7",
+            "Taints": "dedicated=edge:NoSchedule",
+            "Maximum pods": "60",
+            "Start time": "22:00",
+        },
+    )
     page.get_by_label("Sunday").check()
     page.get_by_label("Pause changes").check()
     save(page)
@@ -89,8 +89,7 @@ def test_edit_shows_errors_at_fields_and_keeps_input_except_secrets(provider: Pr
     page = open_page()
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
-    page.get_by_label("Labels").fill("site=hall 9")
-    page.get_by_label("Kubernetes", exact=True).fill("1.99.0")
+    fill_in(page, {"Labels": "site=hall 9", "Kubernetes": "1.99.0"})
     page.get_by_text("More settings").click()
     page.get_by_label("New client secret").fill("typed-and-not-to-be-sent-back")
     save(page)

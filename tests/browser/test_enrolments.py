@@ -10,7 +10,7 @@ import pytest
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.dashboard import enrolment_pages
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, follow_link, press, sign_in, text_of
+from tests.browser.navigation import fill_in, follow, follow_link, press, sign_in, text_of
 from tests.browser.test_node_page import address
 from tests.browser.test_pools import pool_address, put
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
@@ -39,8 +39,7 @@ def test_enrolment_is_created_and_its_line_shown_once(provider: Provider, open_p
     press(page, "Create enrolment")
     assert "must be numbers" in text_of(page)
     judge_on_every_screen(page, "enrolments-problem")
-    page.get_by_label("Machines", exact=True).fill("3")
-    page.get_by_label("Names of the nodes").fill("web-{number:02}")
+    fill_in(page, {"Machines": "3", "Names of the nodes": "web-{number:02}"})
     page.get_by_label("Approval").select_option("automatic")
     press(page, "Create enrolment")
     line = page.locator("#line").inner_text()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import NEW, NO_ROUTE, OLD, RUNTIME
 from tests.browser.navigation import follow, follow_link, press, sign_in, sign_in_by_entra, text_of
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
-
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 
 def address(name: str, below: str = "") -> str:

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_pools import fill, pool_address, put
 from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 numbers = count(1)
 Form = dict[str, str | float | bool]
 MIRRORS = {"registryMirrors": {"docker.io": ["https://mirror.example"]}}
@@ -59,12 +57,17 @@ def test_pool_is_created_after_a_preview(provider: Provider, open_page: Opened, 
     follow_link(page, "New pool")
     assert page.get_by_label("Managed node").is_checked()
     judge_on_every_screen(page, "pool-new")
-    page.get_by_label("Name", exact=True).fill(pool)
-    page.get_by_label("Description").fill("Pumps of the north")
-    page.get_by_label("Labels").fill("site=north\nexample.com/line=7")
-    page.get_by_label("Taints").fill("dedicated=edge:NoSchedule")
-    page.get_by_label("Kubernetes", exact=True).fill("1.34.4")
-    page.get_by_label("Maximum pods").fill("60")
+    fill_in(
+        page,
+        {
+            "Name": pool,
+            "Description": "Pumps of the north",
+            "Labels": "site=north\nexample.com/line=7",
+            "Taints": "dedicated=edge:NoSchedule",
+            "Kubernetes": "1.34.4",
+            "Maximum pods": "60",
+        },
+    )
     rest(page, {"nodeConfig": {"kubelet": {"kubeReserved": {"cpu": "100m"}}}})
     preview(page)
     assert provider.running.admin.pool("GET", pool).status == 404, "a preview writes nothing"
@@ -102,9 +105,7 @@ def test_edit_makes_a_revision_and_changes_no_node(provider: Provider, open_page
     sign_in(page, provider, pool_address(pool))
     follow_link(page, "Edit")
     judge_on_every_screen(page, "pool-edit")
-    page.get_by_label("Maximum pods").fill("70")
-    page.get_by_label("Labels").fill("site=south\nrack=1")
-    page.get_by_label("Start time").fill("22:00")
+    fill_in(page, {"Maximum pods": "70", "Labels": "site=south\nrack=1", "Start time": "22:00"})
     page.get_by_label("Sunday").check()
     preview(page)
     assert "No node changes until you apply revision 3. The 2 nodes of the pool keep" in text_of(page)
@@ -142,8 +143,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     page = open_page()
     open_page.expect("status of (400|409)")
     sign_in(page, provider, "/ui/pools/new")
-    page.get_by_label("Name", exact=True).fill("North-1")
-    page.get_by_label("Labels").fill("site")
+    fill_in(page, {"Name": "North-1", "Labels": "site"})
     rest(page, {"description": "x", "azureAuth": {"servicePrincipal": {"clientSecret": "typed-and-not-shown"}}})
     preview(page)
     summary = page.get_by_role("alert")
@@ -156,12 +156,17 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     assert "typed-and-not-shown" not in page.content()
     judge_on_every_screen(page, "pool-new-wrong")
 
-    page.get_by_label("Name", exact=True).fill(f"{pool}x")
-    page.get_by_label("Description").fill("d" * 300)
-    page.get_by_label("Labels").fill("site=hall 9")
-    page.get_by_label("Taints").fill("a:NoSchedule\nb:Never")
-    page.get_by_label("Kubernetes", exact=True).fill("1.99.0")
-    page.get_by_label("Rest of the template as JSON").fill('{"azureAuth": {"method": "servicePrincipal"}}')
+    fill_in(
+        page,
+        {
+            "Name": f"{pool}x",
+            "Description": "d" * 300,
+            "Labels": "site=hall 9",
+            "Taints": "a:NoSchedule\nb:Never",
+            "Kubernetes": "1.99.0",
+            "Rest of the template as JSON": '{"azureAuth": {"method": "servicePrincipal"}}',
+        },
+    )
     preview(page)
     assert "256" in wrong_at(page, "Description")
     assert "hall 9" in wrong_at(page, "Labels")
@@ -204,8 +209,7 @@ def test_hostile_input_is_escaped(provider: Provider, open_page: Opened, pool: s
     sign_in(page, provider, "/ui/pools/new?cluster=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
     for label in ("Name", "Kubernetes"):
         page.get_by_label(label, exact=True).fill(HOSTILE)
-    page.get_by_label("Labels").fill(f"{HOSTILE}={HOSTILE}")
-    page.get_by_label("Taints").fill(f"{HOSTILE}:{HOSTILE}")
+    fill_in(page, {"Labels": f"{HOSTILE}={HOSTILE}", "Taints": f"{HOSTILE}:{HOSTILE}"})
     rest(page, {HOSTILE: HOSTILE, "nodeConfig": {"kubelet": {HOSTILE: HOSTILE}}})
     preview(page)
     assert HOSTILE in page.get_by_label("Labels").input_value()
@@ -213,8 +217,7 @@ def test_hostile_input_is_escaped(provider: Provider, open_page: Opened, pool: s
     assert page.locator("main script, main img").count() == 0
 
     page.goto(f"{provider.url}/ui/pools/new")
-    page.get_by_label("Name", exact=True).fill(pool)
-    page.get_by_label("Description").fill(HOSTILE)
+    fill_in(page, {"Name": pool, "Description": HOSTILE})
     rest(page, {"nodeConfig": {"kubelet": {"extraConfig": {HOSTILE: HOSTILE, "a'b\"c": "</textarea><script>"}}}})
     preview(page)
     assert page.get_by_text(HOSTILE).first.is_visible()

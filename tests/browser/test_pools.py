@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 numbers = count(1)
 HOSTILE = "<script>alert(1)</script>"
 

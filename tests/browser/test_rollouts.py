@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import follow, follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow, follow_link, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.browser.test_pool_forms import wrong_at
 from tests.browser.test_pools import pool_address
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 APPROVAL = {"name": "person", "approval": {}}
 Form = dict[str, str | float | bool]
 
@@ -67,9 +64,7 @@ def test_roll_out_is_started_and_followed_to_its_end(provider: Provider, open_pa
     assert page.get_by_label("Name of the roll-out").input_value() == "revision-2"
     assert page.get_by_label("Waves", exact=True).input_value() == "1, 10%, 50%, 100%"
     judge_on_every_screen(page, "rollout-new")
-    page.get_by_label("Waves", exact=True).fill("1, 50% 100%")
-    page.get_by_label("Soak time in minutes").fill("0")
-    page.get_by_label("Unavailable nodes", exact=True).fill("100%")
+    fill_in(page, {"Waves": "1, 50% 100%", "Soak time in minutes": "0", "Unavailable nodes": "100%"})
     page.locator("#advanced summary").click()
     page.get_by_label("Limit for downloads ahead in minutes").fill("0")
     fleet.stuck = set(fleet.names)
@@ -179,20 +174,24 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     page = open_page()
     open_page.expect("status of (400|409)")
     sign_in(page, provider, start_page(fleet))
-    page.get_by_label("Labels of the first wave").fill("site")
-    page.get_by_label("Tolerated failures").fill("some")
+    fill_in(page, {"Labels of the first wave": "site", "Tolerated failures": "some"})
     order(page, "Start roll-out")
     expect(page.get_by_role("alert")).to_be_focused()
     assert "2 errors" in page.get_by_role("alert").inner_text()
     assert "is not a label" in wrong_at(page, "Labels of the first wave")
     assert "whole number" in wrong_at(page, "Tolerated failures")
     judge_on_every_screen(page, "rollout-new-wrong")
-    page.get_by_label("Labels of the first wave").fill("site=north")
-    page.get_by_label("Tolerated failures").fill("0")
-    page.get_by_label("Waves", exact=True).fill("50%, 10%")
-    page.get_by_label("Unavailable nodes", exact=True).fill("many")
-    page.get_by_label("Failure domain", exact=True).fill("site")
-    page.get_by_label("Unavailable nodes per failure domain").fill("0")
+    fill_in(
+        page,
+        {
+            "Labels of the first wave": "site=north",
+            "Tolerated failures": "0",
+            "Waves": "50%, 10%",
+            "Unavailable nodes": "many",
+            "Failure domain": "site",
+            "Unavailable nodes per failure domain": "0",
+        },
+    )
     page.locator("#advanced summary").click()
     page.get_by_label("Gates as JSON").fill('[{"name": "g", "webhook": {"receiver": 7}}]')
     order(page, "Start roll-out")

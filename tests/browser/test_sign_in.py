@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL recommends form_post, with which the browser would not send the service's cookies.
-pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
-
 STILL = "/ui/audit"  # a page without refresh, which does not detect the end of a session
 
 
