@@ -9,10 +9,9 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from aks_flex_node.host.records import parse_record
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -83,14 +82,19 @@ def get_cached_token(
 def read_cache(file: Path) -> CachedToken | None:
     """Returns the cached token, or None if the file cannot be read."""
     try:
-        return parse_record(file.read_bytes(), CachedToken)
-    except OSError:
+        known = json.loads(file.read_text())
+        return CachedToken(
+            str(known["token"]), float(known["begun"]), float(known["ends"]), str(known.get("identity", ""))
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_cache(file: Path, token: CachedToken) -> None:
     """Writes the cache, readable by root only. Write failures are ignored: the token itself is still usable."""
-    text = json.dumps(asdict(token))
+    text = json.dumps(
+        {"token": token.value, "begun": token.issued_at, "ends": token.expires_at, "identity": token.identity_digest}
+    )
     part = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(OSError):
         try:
