@@ -16,6 +16,7 @@ from tests.service.rp.api.traffic_recorder import Answer, Exchange, Recording
 
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
+    from tests.service.rp.api.tenants import Tenant
 
 API_VERSION = "2026-05-01-preview"
 MACHINE_KEY = HeldKey()  # of a machine of which a test needs no more than that it has one
@@ -53,6 +54,10 @@ class Api:
 
     def as_somebody(self, authorization: str) -> Api:
         return replace(self, authorization=authorization)
+
+    def by(self, tenant: Tenant, client_id: str) -> Api:
+        """Returns the client of a service principal."""
+        return self.as_somebody(tenant.application(client_id))
 
     def ask(
         self,

@@ -20,13 +20,12 @@ from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.store.servers import PostgresServer
 
@@ -64,7 +63,7 @@ def ca_cert_data(authority: CertificateAuthority) -> str:
 @pytest.fixture(scope="session")
 def run_service(
     tenant: Tenant, ca_cert_data: str, recording: Recording, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., AbstractContextManager[Running]]:
+) -> RunService:
     """Returns a function that runs another service; `words` are settings."""
 
     @contextmanager
@@ -95,9 +94,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(
-    run_service: Callable[..., AbstractContextManager[Running]], database: str | None, keys: Path
-) -> Iterator[Running]:
+def service(run_service: RunService, database: str | None, keys: Path) -> Iterator[Running]:
     with run_service(database=database, keys_file=keys) as running:
         yield running
 

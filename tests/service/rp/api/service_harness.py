@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 import threading
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,6 +55,9 @@ class Running:
     def release(self) -> None:
         """Releases waiting polls, as the first step of a shutdown."""
         self.loop.call_soon_threadsafe(self.service.poll_cache.release_waiters)
+
+
+RunService = Callable[..., AbstractContextManager[Running]]
 
 
 def settings(room: Path, **more: Any) -> ServiceSettings:

@@ -82,9 +82,8 @@ class SimulatedFleet:
     def rollout(self, method: str, name: str = "r1", *below: str, body: Any = None) -> Answer:
         return self.api.pool(method, self.pool, "rollouts", *([name] if name else []), *below, body=body)
 
-    def shown(self, name: str = "r1") -> dict[str, Any]:
-        found: dict[str, Any] = self.rollout("GET", name).json["properties"]
-        return found
+    def shown(self, name: str = "r1") -> Any:
+        return self.rollout("GET", name).json["properties"]
 
     def states(self, name: str = "r1") -> dict[str, str]:
         listed = self.rollout("POST", name, "listNodes", body={}).json["value"]
@@ -125,7 +124,7 @@ class SimulatedFleet:
         moment = time.time() if at is None else at
         self.service.call(self.service.service.store.seen([(self.cluster, name, moment)]))
 
-    def work_until(self, *states: str, name: str = "r1", seconds: float = 60.0) -> dict[str, Any]:
+    def work_until(self, *states: str, name: str = "r1", seconds: float = 60.0) -> Any:
         """Lets the nodes work until the roll-out has one of these states, and returns it."""
 
         def is_there() -> bool:

@@ -16,8 +16,10 @@ from tests.service.rp.api.fake_clusters import NOWHERE, PLANT
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
+
 
 UNKNOWN_PATHS = (
     "/subscriptions",
@@ -73,7 +75,7 @@ def test_caller_without_role_gets_same_403_for_existing_and_missing_node(
     admin: Api, tenant: Tenant, name: str
 ) -> None:
     admin.put(name)
-    stranger = admin.as_somebody(tenant.application(callers.STRANGER))
+    stranger = admin.by(tenant, callers.STRANGER)
 
     there, not_there = stranger.get(name), stranger.get("not-there")
     nowhere = stranger.at(NOWHERE).get(name)
@@ -90,10 +92,7 @@ def test_unknown_path_returns_invalid_resource_type(admin: Api, path: str) -> No
 
 @pytest.mark.parametrize("bad", ["-edge", "edge-", "ed_ge", "a..b", "x" * 64, "a%20b", "ä"])
 def test_invalid_node_name_is_refused(admin: Api, bad: str) -> None:
-    refused = admin.put(bad)
-
-    assert_refused(refused, 400, "InvalidResourceName")
-    assert refused.error["target"] == "nodeName"
+    assert_refused(admin.put(bad), 400, "InvalidResourceName", "nodeName")
 
 
 def test_node_resource_has_arm_envelope(admin: Api, name: str) -> None:
@@ -113,7 +112,7 @@ def test_node_resource_has_arm_envelope(admin: Api, name: str) -> None:
 
 def test_system_data_keeps_creator_and_updates_last_modifier(admin: Api, tenant: Tenant, name: str) -> None:
     first = admin.put(name).json["systemData"]
-    owner = admin.as_somebody(tenant.application(callers.OWNER))
+    owner = admin.by(tenant, callers.OWNER)
 
     last = owner.put(name).json["systemData"]
 
@@ -178,9 +177,7 @@ def test_lists_accept_only_get_and_actions_accept_only_post(admin: Api, name: st
 
 
 def test_put_with_non_json_content_type_is_refused(admin: Api, name: str) -> None:
-    refused = admin.put(name, b"properties: {}", content_type="application/yaml")
-
-    assert_refused(refused, 415, "UnsupportedMediaType")
+    assert_refused(admin.put(name, b"properties: {}", content_type="application/yaml"), 415, "UnsupportedMediaType")
 
 
 def test_put_accepts_content_type_with_charset(admin: Api, name: str) -> None:
@@ -213,9 +210,7 @@ def test_body_that_is_not_a_valid_json_object_is_refused(admin: Api, name: str, 
 def test_body_above_size_limit_is_refused(admin: Api, name: str) -> None:
     padding = " " * (1 << 20)
 
-    refused = admin.put(name, f'{{"properties": {{}}{padding}}}'.encode())
-
-    assert_refused(refused, 413, "RequestEntityTooLarge")
+    assert_refused(admin.put(name, f'{{"properties": {{}}{padding}}}'.encode()), 413, "RequestEntityTooLarge")
 
 
 def test_body_at_size_limit_is_accepted(admin: Api, name: str) -> None:
@@ -236,19 +231,20 @@ def test_put_accepts_resource_as_returned_by_get(admin: Api, name: str) -> None:
 
 
 def test_put_with_read_only_provisioning_state_is_refused(admin: Api, name: str) -> None:
-    refused = admin.put(name, {"properties": {"provisioningState": "Deleting"}})
-
-    assert_refused(refused, 400, "InvalidRequestContent")
-    assert refused.error["target"] == "properties.provisioningState"
+    assert_refused(
+        admin.put(name, {"properties": {"provisioningState": "Deleting"}}),
+        400,
+        "InvalidRequestContent",
+        "properties.provisioningState",
+    )
 
 
 def test_non_boolean_query_flag_is_refused(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "configUrl": "perhaps"}
 
-    refused = admin.ask("PUT", admin.path(name), {}, query=query)
-
-    assert_refused(refused, 400, "InvalidQueryParameterValue")
-    assert refused.error["target"] == "configUrl"
+    assert_refused(
+        admin.ask("PUT", admin.path(name), {}, query=query), 400, "InvalidQueryParameterValue", "configUrl"
+    )
     assert admin.get(name).status == 404
 
 
@@ -307,3 +303,15 @@ def test_invalid_token_is_refused_and_not_echoed(admin: Api, tenant: Tenant, nam
         refused = admin.as_somebody(authorization).get(name)
         assert_refused(refused, 401, code)
         assert authorization.partition(" ")[2] not in json.dumps([refused.text, dict(refused.headers)])
+
+
+ARM = "https://management.azure.com"
+NODE = "88888888-0000-4000-8000-000000000001"
+
+
+def test_tokens_for_azure_are_refused(service: Running, tenant: Tenant, name: str) -> None:
+    """The service takes Azure tokens of its owner, and could use them in Azure."""
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER, aud=ARM))
+    refused = owner.put(name)
+    assert_refused(refused, 401, "InvalidAuthenticationTokenAudience")
+    assert 'resource="api://aks-flex-rp"' in refused.headers["www-authenticate"]

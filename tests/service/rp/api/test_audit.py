@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from tests.service.rp.api.tenants import Tenant
 
 
-def events(api: Api, name: str, **query: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = api.audit(name, **query).json["value"]
-    return found
+def events(api: Api, name: str, **query: str) -> Any:
+    return api.audit(name, **query).json["value"]
 
 
 def test_audit_records_every_write_newest_first(admin: Api, tenant: Tenant, name: str) -> None:
-    owner = admin.as_somebody(tenant.application(callers.OWNER))
+    owner = admin.by(tenant, callers.OWNER)
     made = owner.put(name, principal(), url=True)
     owner.put(name, principal(secret=None))
     owner.regenerate(name)
@@ -71,14 +70,9 @@ def test_invalid_audit_query_is_refused(admin: Api, query: dict[str, str]) -> No
     assert_refused(admin.audit(**query), 400, "InvalidRequestContent")
 
 
-@pytest.mark.parametrize("odd", ["\x00", "ä", "'; DROP TABLE audit; --", "%"])
-def test_audit_query_with_special_characters_returns_no_events(admin: Api, odd: str) -> None:
-    assert admin.audit(who=odd, what=odd).json["value"] == []
-
-
 def test_only_local_admin_can_read_audit_without_resource(admin: Api, tenant: Tenant, name: str) -> None:
     admin.put(name)
-    owner = admin.as_somebody(tenant.application(callers.EVERYWHERE))
+    owner = admin.by(tenant, callers.EVERYWHERE)
 
     assert admin.ask("GET", "/audit", query={"limit": "1"}).status == 200
     assert_refused(owner.ask("GET", "/audit", query={}), 400, "InvalidRequestContent")

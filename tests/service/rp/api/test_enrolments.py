@@ -401,8 +401,7 @@ def test_control_characters_of_facts_are_removed(enrolment: Enrol) -> None:
 )
 def test_invalid_enrolments_are_refused(made: PoolEnrolment, body: dict[str, Any], target: str) -> None:
     sent = {"maxUses": 1, "expires": made.properties["expires"], **body}
-    answer = made.admin.pool("POST", made.pool, "enrolments", body=sent)
-    assert_refused(answer, 400, "InvalidRequestContent", target)
+    assert_refused(made.admin.pool("POST", made.pool, "enrolments", body=sent), 400, "InvalidRequestContent", target)
 
 
 def test_machines_are_listed_in_pages(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +439,7 @@ def test_enrolments_end_with_their_pool(admin: Api, made: PoolEnrolment) -> None
 
 
 def test_reader_sees_enrolments_and_changes_none(admin: Api, tenant: Tenant, made: PoolEnrolment) -> None:
-    reader = replace(made, admin=admin.as_somebody(tenant.application(callers.READER)))
+    reader = replace(made, admin=admin.by(tenant, callers.READER))
     assert reader.uses == 0
     assert reader.act("revoke").status == 403
     assert reader.admin.pool("POST", made.pool, "enrolments", body={}).status == 403

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.service.rp.api.bodies import token
+from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.store.servers import PostgresServer
 
 SWAGGER = Path(__file__).parents[4] / "api" / "swagger" / "flexnode.json"
@@ -41,9 +39,7 @@ def test_service_endpoints_accept_only_get(admin: Api, path: str, method: str) -
     assert (refused.status, refused.headers["allow"]) == (405, "GET")
 
 
-def test_service_is_alive_but_not_ready_when_store_is_down(
-    run_service: Callable[..., AbstractContextManager[Running]], postgres: PostgresServer
-) -> None:
+def test_service_is_alive_but_not_ready_when_store_is_down(run_service: RunService, postgres: PostgresServer) -> None:
     with run_service(database=postgres.new_database()) as service:
         postgres.stop()
         try:
@@ -103,9 +99,7 @@ def test_request_log_contains_request_id_and_caller(service: Running, name: str)
     assert line["source"] == "127.0.0.1"
 
 
-def test_metrics_need_the_token_of_the_file(
-    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path
-) -> None:
+def test_metrics_need_the_token_of_the_file(run_service: RunService, tmp_path: Path) -> None:
     """Attack: a client without credentials reads the number of nodes, their states and the load."""
     file = tmp_path / "token"
     file.touch(0o600)
@@ -114,7 +108,7 @@ def test_metrics_need_the_token_of_the_file(
         ask = service.connection.ask
         for authorization in ("", "Bearer", "Bearer wrong", "Basic of-prometheus", service.admin.authorization):
             refused = ask("GET", "/metrics", {"Authorization": authorization} if authorization else {})
-            assert (refused.status, refused.json["error"]["code"]) == (401, "AuthenticationFailed")
+            assert_refused(refused, 401, "AuthenticationFailed")
             assert "aks_flex_rp" not in refused.text
         assert "aks_flex_rp_nodes" in ask("GET", "/metrics", {"Authorization": "Bearer of-prometheus"}).text
         file.write_text("")

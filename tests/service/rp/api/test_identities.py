@@ -15,19 +15,20 @@ from aks_flex_rp.nodes.machine_claims import FetchingClient
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
+from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY
 from tests.service.rp.api.test_arm import assert_refused
-from tests.service.rp.api.test_joins import READY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.api.tenants import Tenant
+    from tests.service.rp.api.traffic_recorder import Answer
 
 OID = callers.NODE[:-1] + "0"  # derived from the application ID, as the tenant does
+EXEC, CERTIFICATE = ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)
 BEGINS = {"joinState": "ConfigFetched"}
 MACHINES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/EDGE/providers/Microsoft.HybridCompute/machines"
 
@@ -41,8 +42,21 @@ class Joining:
 
     def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
         self.service, self.admin, self.name = service, service.admin, name
-        self.node = self.admin.as_somebody(tenant.application(callers.NODE))
+        self.node = self.admin.by(tenant, callers.NODE)
         self.url: str = self.admin.put(name, body(way), url=True).properties["configUrl"]
+
+    def report(self, document: dict[str, Any]) -> Answer:
+        return self.node.report(self.name, document)
+
+    def begin(self) -> Answer:
+        """Reports the join, as the agent does with its identity."""
+        return self.report(BEGINS)
+
+    def poll(self, **headers: str) -> Answer:
+        return self.node.get(self.name, **headers)
+
+    def put(self, body: dict[str, Any]) -> Answer:
+        return self.admin.put(self.name, body)
 
     @property
     def given(self) -> ClusterAccess | None:
@@ -50,13 +64,13 @@ class Joining:
 
     @property
     def state(self) -> str:
-        return str(self.admin.get(self.name).properties["status"]["joinState"])
+        return str(self.admin.status(self.name)["joinState"])
 
     def sees(self, what: str, *words: Any) -> Any:
         return self.service.call(getattr(self.service.service.join_tracker, what)(PLANT.key, self.name, *words))
 
-    def events(self, what: str) -> list[dict[str, Any]]:
-        return [each for each in self.admin.audit(self.name).json["value"] if each["what"] == what]
+    def events(self, what: str) -> Any:
+        return self.admin.events(self.name, what)
 
 
 @pytest.fixture
@@ -72,45 +86,45 @@ def certified(service: Running, tenant: Tenant, name: str) -> Joining:
 def test_node_gets_cluster_access_when_it_reports_with_its_identity(joining: Joining) -> None:
     assert joining.given is None
 
-    assert joining.node.report(joining.name, BEGINS).status == 200
+    assert joining.begin().status == 200
 
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    assert joining.given == EXEC
     assert joining.state == "BootstrapAttempted"
     assert joining.admin.fetch(joining.url).status == 404  # the node has fetched its content
     [event] = joining.events("access.granted")
     assert event["who"] == f"app {callers.NODE[:8]}"
     assert event["detail"] == {"identity": OID, "role": KUBELET_ROLE}
-    joining.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
+    joining.sees("on_node_observed", HEARD_LATE)
     assert joining.state == "Joined"
 
 
 def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joining) -> None:
     for _ in range(2):
-        joining.node.report(joining.name, BEGINS)
+        joining.begin()
     joining.service.clusters.given.clear()  # removed by a user with kubectl
-    joining.node.report(joining.name, {"agentVersion": "1.0"})
+    joining.report({"agentVersion": "1.0"})
     assert joining.given is None
 
-    joining.node.report(joining.name, BEGINS)
+    joining.begin()
 
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    assert joining.given == EXEC
     assert len(joining.events("access.granted")) == 1
 
 
 def test_report_is_stored_when_cluster_refuses_the_grant(joining: Joining) -> None:
     joining.service.clusters.away = True
     try:
-        assert joining.node.report(joining.name, BEGINS).status != 200, "a join needs its access"
-        assert joining.node.report(joining.name, {"agentVersion": "7.0"}).status == 200
+        assert joining.begin().status != 200, "a join needs its access"
+        assert joining.report({"agentVersion": "7.0"}).status == 200
     finally:
         joining.service.clusters.away = False
     assert joining.given is None
-    assert joining.admin.get(joining.name).properties["status"]["agentVersion"] == "7.0"
+    assert joining.admin.status(joining.name)["agentVersion"] == "7.0"
 
 
 def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining) -> None:
-    certified.node.report(certified.name, BEGINS)
-    assert certified.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
+    certified.begin()
+    assert certified.given == CERTIFICATE
     assert certified.state == "ConfigFetched"
 
     assert certified.sees("on_identity_csr", OID, "csr-1")
@@ -128,20 +142,20 @@ def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining
 
 
 def test_first_poll_grants_cluster_access_and_next_poll_uses_cache(joining: Joining) -> None:
-    first = joining.node.get(joining.name)
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    first = joining.poll()
+    assert joining.given == EXEC
     etag = first.headers["etag"]
     joining.service.clusters.given.clear()
 
-    assert joining.node.get(joining.name, if_none_match=etag).status == 304
+    assert joining.poll(if_none_match=etag).status == 304
     assert joining.given is None  # the response came from the cache
 
 
 def test_poll_with_current_etag_grants_cluster_access(joining: Joining) -> None:
     etag = joining.admin.get(joining.name).headers["etag"]
 
-    assert joining.node.get(joining.name, if_none_match=etag).status == 304
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    assert joining.poll(if_none_match=etag).status == 304
+    assert joining.given == EXEC
 
 
 @pytest.mark.parametrize("caller", [callers.OWNER, callers.CONTRIBUTOR, callers.READER, callers.OTHER_NODE])
@@ -172,7 +186,7 @@ def test_node_joining_by_token_gets_no_cluster_access_for_identity(
 ) -> None:
     service.admin.put(name, principal())
 
-    service.admin.as_somebody(tenant.application(callers.NODE)).report(name, BEGINS)
+    service.admin.by(tenant, callers.NODE).report(name, BEGINS)
 
     assert name not in service.clusters.given
 
@@ -197,24 +211,24 @@ def test_arc_machine_is_recognized_by_name_and_gets_cluster_access(
 
 
 def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
-    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
+    run_service: RunService, tenant: Tenant, ca_cert_data: str, name: str
 ) -> None:
     clusters = FakeClusters.of(known_clusters(ca_cert_data))
     with run_service(clusters) as service:
         joining = Joining(service, tenant, name)
         clusters.away = True
 
-        refused = joining.node.report(name, {**BEGINS, "agentVersion": "1.0"})
+        refused = joining.report({**BEGINS, "agentVersion": "1.0"})
 
         assert_refused(refused, 503, "ServiceUnavailable")
         assert refused.headers["retry-after"]
-        found = joining.admin.get(name).properties["status"]
+        found = joining.admin.status(name)
         assert (found["joinState"], "agentVersion" in found) == ("Created", False)
         assert joining.events("access.granted") == []
-        assert joining.node.get(name).status == 200  # the GET does not need the cluster
+        assert joining.poll().status == 200  # the GET does not need the cluster
 
         clusters.away = False
-        assert joining.node.report(name, BEGINS).status == 200
+        assert joining.begin().status == 200
         clusters.away = True
         cleanup = joining.admin.delete(name).json["cleanup"]
         assert cleanup["clusterAccessRevoked"] is False
@@ -233,9 +247,7 @@ class ConcurrentChangeClusters(FakeClusters):
 
 
 @pytest.fixture
-def racing(
-    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
-) -> Iterator[Joining]:
+def racing(run_service: RunService, tenant: Tenant, ca_cert_data: str, name: str) -> Iterator[Joining]:
     clusters = ConcurrentChangeClusters({each.id.key: each for each in known_clusters(ca_cert_data)})
     with run_service(clusters) as service:
         yield Joining(service, tenant, name)
@@ -250,7 +262,7 @@ def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
 def test_node_deleted_during_access_grant_has_no_access(racing: Joining) -> None:
     happens(racing, lambda: racing.service.service.store.delete_node(PLANT.key, racing.name, None))
 
-    assert_refused(racing.node.report(racing.name, BEGINS), 404, "ResourceNotFound")
+    assert_refused(racing.begin(), 404, "ResourceNotFound")
     assert racing.given is None
 
 
@@ -263,7 +275,7 @@ def test_node_whose_identity_changes_during_access_grant_has_no_access(racing: J
         await store.put_node(replace(found, identity=callers.STRANGER), found.etag)
 
     happens(racing, change)
-    racing.node.report(racing.name, BEGINS)
+    racing.begin()
 
     assert racing.given is None
     assert racing.sees("granted_access") is None
@@ -281,13 +293,13 @@ def test_node_with_other_change_during_access_grant_gets_access(racing: Joining)
 
     happens(racing, fetch)
 
-    assert racing.node.report(racing.name, BEGINS).status == 200
-    assert racing.given == racing.sees("granted_access") == ClusterAccess(OID, AccessMethod.EXEC)
+    assert racing.begin().status == 200
+    assert racing.given == racing.sees("granted_access") == EXEC
     assert racing.state == "BootstrapAttempted"
 
 
 def test_cluster_access_is_withdrawn_when_node_is_deleted(joining: Joining) -> None:
-    joining.node.report(joining.name, BEGINS)
+    joining.begin()
 
     gone = joining.admin.delete(joining.name)
 
@@ -298,23 +310,23 @@ def test_cluster_access_is_withdrawn_when_node_is_deleted(joining: Joining) -> N
 
 
 def test_cluster_access_is_withdrawn_when_node_identity_changes(joining: Joining) -> None:
-    joining.node.report(joining.name, BEGINS)
+    joining.begin()
 
     other = principal(callers.OTHER_NODE, kubernetesAuth={"useAzureAuth": True})
-    assert joining.admin.put(joining.name, other).status == 200
+    assert joining.put(other).status == 200
 
     assert joining.given is None
     assert joining.sees("granted_access") is None
 
 
 def test_cluster_access_is_withdrawn_after_switch_to_bootstrap_token(joining: Joining) -> None:
-    joining.node.report(joining.name, BEGINS)
-    wanted = joining.admin.put(joining.name, principal(kubernetesAuth={"method": "bootstrapToken"}))
-    joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    joining.begin()
+    wanted = joining.put(principal(kubernetesAuth={"method": "bootstrapToken"}))
+    joining.poll(if_none_match=wanted.headers["etag"])
+    assert joining.given == EXEC
 
     for _ in range(2):  # the second report finds the state of the first
-        joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
+        joining.report({"appliedConfigVersion": wanted.properties["configVersion"]})
 
     assert joining.given is None
     assert joining.sees("granted_access") is None
@@ -323,30 +335,20 @@ def test_cluster_access_is_withdrawn_after_switch_to_bootstrap_token(joining: Jo
 
 
 def test_cluster_access_changes_only_after_node_applies_new_auth_method(joining: Joining) -> None:
-    joining.node.report(joining.name, BEGINS)
-    wanted = joining.admin.put(joining.name, body("certificate"))
+    joining.begin()
+    wanted = joining.put(body("certificate"))
     etag = wanted.headers["etag"]
-    joining.node.get(joining.name, if_none_match=etag)
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    joining.poll(if_none_match=etag)
+    assert joining.given == EXEC
 
-    joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
-    joining.node.get(joining.name, if_none_match=etag)
+    joining.report({"appliedConfigVersion": wanted.properties["configVersion"]})
+    joining.poll(if_none_match=etag)
 
-    assert joining.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
+    assert joining.given == CERTIFICATE
     assert [each["detail"]["role"] for each in joining.events("access.granted")] == [
         "system:node-bootstrapper",
         KUBELET_ROLE,
     ]
-
-
-def test_unrelated_update_keeps_cluster_access(joining: Joining) -> None:
-    joining.node.report(joining.name, BEGINS)
-
-    joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
-    joining.admin.regenerate(joining.name)
-
-    assert joining.sees("granted_access") == ClusterAccess(OID, AccessMethod.EXEC)
-    assert joining.events("access.withdrawn") == []
 
 
 def test_new_config_url_has_no_bootstrap_token_and_grants_cluster_access(joining: Joining) -> None:
@@ -356,12 +358,12 @@ def test_new_config_url_has_no_bootstrap_token_and_grants_cluster_access(joining
     assert "bootstrapToken" not in bundle["azure"]
     assert bundle["node"]["kubelet"]["auth"] == "exec"
     assert bundle["provider"]["url"]
-    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
+    assert joining.given == EXEC
 
 
 def test_concurrent_join_reports_grant_cluster_access_once(joining: Joining) -> None:
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: joining.node.report(joining.name, BEGINS).status, range(8)))
+        answers = list(pool.map(lambda _: joining.begin().status, range(8)))
 
     assert set(answers) == {200}
     assert len(joining.events("access.granted")) == 1
@@ -373,7 +375,7 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     made["properties"]["azureAuth"]["servicePrincipal"]["certificateOnMachine"] = True
     url = service.admin.put(name, made, url=True).properties["configUrl"]
 
-    node = service.admin.as_somebody(tenant.application(callers.NODE))
+    node = service.admin.by(tenant, callers.NODE)
     assert SECRET not in json.dumps(node.credentials(name).json)
     assert "clientSecret" not in node.credentials(name).json["servicePrincipal"]
     bundle = node.fetch(url).json["config"]["azure"]["servicePrincipal"]
@@ -383,9 +385,7 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     assert_refused(service.admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
 
 
-def test_exec_is_refused_unless_settings_allow_it(
-    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path, name: str
-) -> None:
+def test_exec_is_refused_unless_settings_allow_it(run_service: RunService, tmp_path: Path, name: str) -> None:
     """A contributor has the own application bound as a kubelet, outside the cluster's restrictions for nodes."""
     room = tmp_path / "state"
     with run_service(room=room, nodes={"allow_exec": True}) as allowing:
@@ -395,8 +395,3 @@ def test_exec_is_refused_unless_settings_allow_it(
         assert refused.status == 400
         assert "This service does not allow exec" in refused.text
         assert service.admin.put(f"{name}-old", body("exec")).status == 200  # an existing one keeps working
-
-
-def test_use_azure_auth_alone_means_certificate(service: Running, name: str) -> None:
-    made = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}))
-    assert made.properties["config"]["node"]["kubelet"]["auth"] == "certificate"

@@ -11,13 +11,11 @@ import pytest
 from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY
 
 if TYPE_CHECKING:
-    from aks_flex_rp.nodes.join_tracker import JoinTracker
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
-
-READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
 
 
 class Watch:
@@ -28,12 +26,12 @@ class Watch:
         self.url = service.admin.put(name, body or token(), url=True).properties["configUrl"]
         self.token = next(each for each, (node, _) in service.clusters.tokens.items() if node == name)
 
-    @property
-    def joins(self) -> JoinTracker:
-        return self.service.service.join_tracker
+    def asks(self, what: str, *words: Any, node: str = "") -> Any:
+        tracker = self.service.service.join_tracker
+        return self.service.call(getattr(tracker, what)(PLANT.key, node or self.name, *words))
 
     def sees(self, what: str, *words: Any) -> None:
-        self.service.call(getattr(self.joins, what)(PLANT.key, self.name, *words))
+        self.asks(what, *words)
 
     def attempts(self) -> None:
         self.sees("on_token_csr", self.token, "csr-1")
@@ -48,12 +46,16 @@ class Watch:
         self.sees("on_node_observed", READY)
 
     @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.service.admin.get(self.name).properties["status"]
-        return found
+    def status(self) -> Any:
+        return self.service.admin.status(self.name)
 
-    def events(self, api: Api) -> list[str]:
-        return [each["what"] for each in reversed(api.audit(self.name).json["value"])]
+    @property
+    def state(self) -> Any:
+        return self.status["joinState"]
+
+    @property
+    def events(self) -> list[str]:
+        return [each["what"] for each in reversed(self.service.admin.audit(self.name).json["value"])]
 
 
 @pytest.fixture
@@ -63,18 +65,18 @@ def watch(service: Running, name: str) -> Watch:
 
 def test_join_state_advances_with_each_join_step_and_keeps_the_etag(watch: Watch, admin: Api) -> None:
     etag = admin.get(watch.name).headers["etag"]
-    assert watch.status["joinState"] == "Created"
+    assert watch.state == "Created"
     admin.fetch(watch.url)
-    assert watch.status["joinState"] == "ConfigFetched"
+    assert watch.state == "ConfigFetched"
     watch.attempts()
-    assert watch.status["joinState"] == "BootstrapAttempted"
+    assert watch.state == "BootstrapAttempted"
     watch.certified()
     watch.sees("on_node_observed", READY)
-    assert watch.status["joinState"] == "Joined"
+    assert watch.state == "Joined"
 
     assert admin.get(watch.name).headers["etag"] == etag
     joined = ["create", "key.bound", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
-    assert watch.events(admin) == joined
+    assert watch.events == joined
 
 
 def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None:
@@ -82,14 +84,14 @@ def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None
         step()
         step()
 
-    assert watch.events(admin) == ["create", "token.used", "certificate.issued", "node.joined"]
+    assert watch.events == ["create", "token.used", "certificate.issued", "node.joined"]
 
 
 def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Api) -> None:
     watch.sees("on_csr_denied", watch.token, "csr-2", "It is for another node.")
     watch.sees("on_token_failed", watch.token, "It is for another node.")
 
-    assert watch.status["joinState"] == "Failed"
+    assert watch.state == "Failed"
     assert "It is for another node." in watch.status["joinFailure"]
     assert "regenerateToken" in watch.status["joinFailure"]
     [event] = admin.audit(watch.name, what="certificate.denied").json["value"]
@@ -101,12 +103,12 @@ def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: 
     watch.joined()
     watch.sees("on_node_observed", None)
 
-    assert watch.status["joinState"] == "Left"
+    assert watch.state == "Left"
     [ready] = watch.status["conditions"]
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 
     admin.fetch(admin.regenerate(watch.name).json["configUrl"])
-    assert watch.status["joinState"] == "ConfigFetched"
+    assert watch.state == "ConfigFetched"
 
 
 def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch, admin: Api) -> None:
@@ -114,8 +116,8 @@ def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch
         return [each for each in properties["status"]["conditions"] if each["type"] == "ConfigurationPending"]
 
     assert pending(admin.put(watch.name, token(), url=True).properties) == []
-    watch.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
-    assert watch.status["joinState"] == "Joined"
+    watch.sees("on_node_observed", HEARD_LATE)
+    assert watch.state == "Joined"
     assert pending(admin.put(watch.name, token()).properties) == [], "nothing changed"
 
     written = admin.put(watch.name, token(labels={"tier": "gold"})).properties
@@ -131,11 +133,11 @@ def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch
 def test_revoked_bootstrap_token_is_rejected_and_new_config_url_works(watch: Watch, admin: Api) -> None:
     old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
 
-    assert watch.service.call(watch.joins.on_token_csr(PLANT.key, watch.name, old, "csr-1")) is False
+    assert watch.asks("on_token_csr", old, "csr-1") is False
 
-    assert watch.status["joinState"] == "Created"
+    assert watch.state == "Created"
     assert admin.fetch(url).status == 200
-    assert watch.service.call(watch.joins.on_token_csr(PLANT.key, "nobody", old, "csr-1")) is False
+    assert watch.asks("on_token_csr", old, "csr-1", node="nobody") is False
 
 
 def test_second_machine_with_same_bundle_does_not_fail_first_join(watch: Watch, admin: Api) -> None:
@@ -143,21 +145,20 @@ def test_second_machine_with_same_bundle_does_not_fail_first_join(watch: Watch, 
 
     watch.sees("on_csr_denied", watch.token, "csr-2", "The token was used already.")
 
-    assert watch.status["joinState"] == "BootstrapAttempted"
+    assert watch.state == "BootstrapAttempted"
     assert "joinFailure" not in watch.status
-    assert watch.events(admin)[-1] == "certificate.denied"
+    assert watch.events[-1] == "certificate.denied"
 
 
 def test_only_current_bootstrap_token_is_expected(watch: Watch, admin: Api) -> None:
-    joins, call = watch.joins, watch.service.call
-    assert call(joins.is_current_token(PLANT.key, watch.name, watch.token))
+    assert watch.asks("is_current_token", watch.token)
 
     admin.regenerate(watch.name)
 
-    assert not call(joins.is_current_token(PLANT.key, watch.name, watch.token))
-    assert call(joins.is_flex_node(PLANT.key, watch.name))
+    assert not watch.asks("is_current_token", watch.token)
+    assert watch.asks("is_flex_node")
     admin.delete(watch.name)
-    assert not call(joins.is_flex_node(PLANT.key, watch.name))
+    assert not watch.asks("is_flex_node")
 
 
 def test_refusal_without_node_is_audited_at_cluster(service: Running, admin: Api) -> None:
@@ -180,48 +181,44 @@ def test_ready_condition_of_monitored_node_is_set_by_agent(service: Running, nam
     service.admin.report(name, {"conditions": [{"type": "Ready", "status": "False"}]})
     watch.attempts()
 
-    watch.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
+    watch.sees("on_node_observed", HEARD_LATE)
 
     assert watch.status["conditions"][0]["status"] == "False"
-    assert watch.status["joinState"] == "Joined"
+    assert watch.state == "Joined"
 
 
 def test_deletion_time_is_known_until_node_is_created_again(watch: Watch, admin: Api) -> None:
-    def deleted() -> float | None:
-        return watch.service.call(watch.joins.deletion_time(PLANT.key, watch.name))
-
-    assert deleted() is None
+    assert watch.asks("deletion_time") is None
     admin.delete(watch.name)
-    assert deleted() == pytest.approx(time.time(), abs=60)
+    assert watch.asks("deletion_time") == pytest.approx(time.time(), abs=60)
     admin.put(watch.name, token())
-    assert deleted() is None
-    assert watch.service.call(watch.joins.deletion_time(PLANT.key, "never-there")) is None
+    assert watch.asks("deletion_time") is None
+    assert watch.asks("deletion_time", node="never-there") is None
 
 
 def test_removal_of_node_from_cluster_is_audited(watch: Watch, admin: Api) -> None:
     admin.delete(watch.name)
     watch.sees("on_node_removed")
 
-    assert watch.events(admin)[-2:] == ["delete", "node.removed"]
+    assert watch.events[-2:] == ["delete", "node.removed"]
 
 
 def test_join_tracker_returns_current_and_former_taints_of_node(watch: Watch, admin: Api) -> None:
-    def taints() -> DesiredTaints | None:
-        return watch.service.call(watch.joins.desired_taints(PLANT.key, watch.name))
-
     one, other = ({"key": key, "effect": "NoSchedule"} for key in ("one", "other"))
     admin.put(watch.name, token(taints=[one]))
-    assert taints() == DesiredTaints((one,))
+    assert watch.asks("desired_taints") == DesiredTaints((one,))
     admin.put(watch.name, token(taints=[other]))
     admin.regenerate(watch.name)
-    assert taints() == DesiredTaints((other,), frozenset({("one", "NoSchedule")}))
+    assert watch.asks("desired_taints") == DesiredTaints((other,), frozenset({("one", "NoSchedule")}))
     admin.delete(watch.name)
-    assert taints() is None
+    assert watch.asks("desired_taints") is None
 
 
 def test_join_tracker_returns_custom_api_server_urls_of_nodes(watch: Watch, admin: Api) -> None:
+    tracker, call = watch.service.service.join_tracker, watch.service.call
+
     def servers() -> frozenset[str]:
-        return watch.service.call(watch.joins.api_server_urls(PLANT.key))
+        return call(tracker.api_server_urls(PLANT.key))
 
     assert "https://10.77.0.4" not in servers()
     admin.put(watch.name, token(kubelet={"serverURL": "https://10.77.0.4"}))
@@ -243,7 +240,7 @@ def test_failed_preflight_is_reported_with_the_config_url(watch: Watch, admin: A
     admin.fetch(watch.url)
     assert report_failure(admin, watch.url, PREFLIGHT) == 200
 
-    assert (watch.status["joinState"], watch.status["joinFailure"]) == ("Failed", PREFLIGHT["joinFailure"])
+    assert (watch.state, watch.status["joinFailure"]) == ("Failed", PREFLIGHT["joinFailure"])
     [event] = [each for each in admin.audit(watch.name).json["value"] if each["what"] == "join.failed"]
     assert (event["who"], event["detail"]["why"]) == ("bearer of the URL", PREFLIGHT["joinFailure"])
 
@@ -253,10 +250,10 @@ def test_join_continues_after_a_failed_preflight_was_fixed(watch: Watch, admin: 
     report_failure(admin, watch.url, PREFLIGHT)
 
     assert admin.fetch(watch.url).status == 200  # the same URL is still valid
-    assert watch.status["joinState"] == "ConfigFetched"
+    assert watch.state == "ConfigFetched"
     assert "joinFailure" not in watch.status
     watch.attempts()
-    assert watch.status["joinState"] == "BootstrapAttempted"
+    assert watch.state == "BootstrapAttempted"
 
 
 @pytest.mark.parametrize(
@@ -266,13 +263,13 @@ def test_join_continues_after_a_failed_preflight_was_fixed(watch: Watch, admin: 
 )
 def test_report_to_a_config_url_can_only_be_a_failed_join(watch: Watch, admin: Api, document: dict[str, Any]) -> None:
     assert report_failure(admin, watch.url, document) == 400
-    assert watch.status["joinState"] == "Created"
+    assert watch.state == "Created"
 
 
 def test_used_config_url_accepts_no_report(watch: Watch, admin: Api) -> None:
     watch.attempts()
     assert report_failure(admin, watch.url, PREFLIGHT) == 404
-    assert watch.status["joinState"] == "BootstrapAttempted"
+    assert watch.state == "BootstrapAttempted"
 
 
 AT = "2026-01-02T03:04:05Z"

@@ -114,10 +114,7 @@ def test_list_filter_returns_matching_nodes(nodes: Api, wanted: str, numbers: li
     ],
 )
 def test_invalid_list_query_is_refused_with_target(nodes: Api, query: dict[str, str], target: str) -> None:
-    refused = nodes.list(**query)
-
-    assert_refused(refused, 400, "InvalidRequestContent")
-    assert refused.error["target"] == target
+    assert_refused(nodes.list(**query), 400, "InvalidRequestContent", target)
 
 
 def test_all_errors_of_list_query_are_reported_together(nodes: Api) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def own(service: Running, tenant: Tenant) -> Api:
     """Returns a client with the Azure identity of the node `by_identity`."""
-    return service.admin.as_somebody(tenant.application(callers.NODE))
+    return service.admin.by(tenant, callers.NODE)
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_identity_of_a_revoked_machine_stays_barred_after_a_rejoin(
 ) -> None:
     node = NodeWithKey(service, name, principal())
     node.joined()
-    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    azure = node.admin.by(tenant, callers.NODE)
     assert azure.get(name).status == 200
     node.revoke()
     good = node.machine(TWO)
@@ -197,7 +197,7 @@ def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
 def test_machine_is_cut_off_by_its_identity_before_it_has_a_key(service: Running, tenant: Tenant, name: str) -> None:
     """The machine was stolen. It has its configuration from a file, an Azure identity, and no key yet."""
     node = NodeWithKey(service, name, principal())
-    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    azure = node.admin.by(tenant, callers.NODE)
     etag = azure.get(name).headers["etag"]
     assert azure.get(name, if_none_match=etag).status == 304
 

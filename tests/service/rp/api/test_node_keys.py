@@ -296,7 +296,7 @@ def test_revocation_ends_a_held_poll(node: NodeWithKey) -> None:
 def test_revocation_cuts_off_the_azure_identity_of_the_machine(service: Running, tenant: Tenant, name: str) -> None:
     node = NodeWithKey(service, name, principal())
     node.fetched()
-    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    azure = node.admin.by(tenant, callers.NODE)
     etag = azure.get(name).headers["etag"]
     assert azure.get(name, if_none_match=etag).status == 304
 
@@ -345,7 +345,7 @@ def test_node_with_an_azure_identity_gets_a_key_by_it(service: Running, tenant: 
     """The machine has its configuration from a file, so no fetch has bound its key."""
     node = NodeWithKey(service, name, principal())
     machine = node.machine()
-    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    azure = node.admin.by(tenant, callers.NODE)
 
     assert rotate(azure, name, machine.key).json["audience"] == AUDIENCE
 

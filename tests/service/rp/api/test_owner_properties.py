@@ -30,12 +30,12 @@ PLAIN = {**{path: token() for path in TRUSTED}, "kubernetesAuth.method": princip
 
 @pytest.fixture
 def contributor(service: Running, tenant: Tenant) -> Api:
-    return service.admin.as_somebody(tenant.application(callers.CONTRIBUTOR))
+    return service.admin.by(tenant, callers.CONTRIBUTOR)
 
 
 @pytest.fixture
 def owner(service: Running, tenant: Tenant) -> Api:
-    return service.admin.as_somebody(tenant.application(callers.OWNER))
+    return service.admin.by(tenant, callers.OWNER)
 
 
 @pytest.mark.parametrize("path", TRUSTED)
@@ -98,9 +98,12 @@ def test_contributor_can_move_a_node_from_exec_to_certificate(owner: Api, contri
 def test_contributor_cannot_give_an_exec_node_another_identity(owner: Api, contributor: Api, name: str) -> None:
     """The contributor's own application would be bound to the role of exec nodes at its first report."""
     owner.put(name, principal(kubernetesAuth=EXEC))
-    refused = contributor.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC))
-    assert_refused(refused, 403, "AuthorizationFailed")
-    assert refused.error["target"] == "properties.azureAuth"
+    assert_refused(
+        contributor.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC)),
+        403,
+        "AuthorizationFailed",
+        "properties.azureAuth",
+    )
 
     assert contributor.put(name, principal(secret="canary-Zx82-never-to-be-seen", kubernetesAuth=EXEC)).status == 200
     assert owner.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC)).status == 200

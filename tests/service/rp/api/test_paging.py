@@ -12,13 +12,11 @@ from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE
 from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from urllib3 import BaseHTTPResponse
 
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
 
 FEW = {"reads_per_second": 0.01, "read_burst": 3, "writes_per_second": 0.01, "write_burst": 3}
 ID = "12345678-1234-1234-1234-123456789abc"
@@ -45,7 +43,7 @@ def sign_in(service: Running) -> str:
 
 
 def test_fleet_page_requests_are_rate_limited_with_retry_after(
-    run_service: Callable[..., AbstractContextManager[Running]],
+    run_service: RunService,
 ) -> None:
     with run_service(limits=FEW) as service:
         cookie = sign_in(service)
@@ -55,7 +53,7 @@ def test_fleet_page_requests_are_rate_limited_with_retry_after(
 
 
 def test_entra_sign_in_is_rate_limited_by_address_and_failures_are_audited(
-    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path
+    run_service: RunService, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.touch(mode=0o600)
@@ -69,7 +67,7 @@ def test_entra_sign_in_is_rate_limited_by_address_and_failures_are_audited(
 
 
 def test_automatic_page_refresh_does_not_extend_session(
-    run_service: Callable[..., AbstractContextManager[Running]],
+    run_service: RunService,
 ) -> None:
     with run_service() as service:
         cookie = sign_in(service)

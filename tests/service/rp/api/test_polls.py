@@ -21,12 +21,11 @@ from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
 
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
@@ -44,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def node(service: Running, tenant: Tenant, name: str) -> Api:
     """Returns a client with the identity of a monitored node."""
     service.admin.put(name, principal())
-    return service.admin.as_somebody(tenant.application(callers.NODE))
+    return service.admin.by(tenant, callers.NODE)
 
 
 def held(service: Running, count: int = 1) -> None:
@@ -74,7 +73,7 @@ def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant,
     etag = service.admin.put(name, principal(client_of(name))).headers["etag"]
     store: Any = service.service.store
     service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name.lower(),)]))
-    node, before = service.admin.as_somebody(tenant.application(client_of(name))), len(service.log)
+    node, before = service.admin.by(tenant, client_of(name)), len(service.log)
 
     for prefer in ({}, {"prefer": LONG}):
         answer = node.get(name, if_none_match=etag, **prefer)
@@ -222,7 +221,7 @@ def test_node_with_invalid_deletion_mark_is_not_told_to_leave(service: Running, 
 
 def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running, tenant: Tenant, name: str) -> None:
     """The identity of the node also has a role, so that the service answers it without the row."""
-    reader = service.admin.as_somebody(tenant.application(callers.READER))
+    reader = service.admin.by(tenant, callers.READER)
     assert_refused(reader.get(name), 404, "NodeNotKnown")
     service.admin.put(name, principal())
     service.admin.delete(name)
@@ -234,7 +233,7 @@ def test_no_action_of_a_missing_node_tells_it_to_leave(
     service: Running, tenant: Tenant, name: str, action: str
 ) -> None:
     """Attack: the row of a node is deleted. Earlier agents also leave on ResourceNotFound of listCredentials."""
-    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+    owner = service.admin.by(tenant, callers.OWNER)
     more: tuple[object, ...] = ({},) if action == "report" else ()
     ask = getattr(owner, action)
     assert_refused(ask(name, *more), 404, "NodeNotKnown")
@@ -248,7 +247,7 @@ def test_only_identity_of_deleted_node_gets_404_on_poll(
 ) -> None:
     etag = node.get(name).headers["etag"]
     service.admin.delete(name)
-    other = node.as_somebody(tenant.application(callers.OTHER_NODE))
+    other = node.by(tenant, callers.OTHER_NODE)
 
     for guard in ({}, {"if_none_match": etag}, {"if_none_match": etag, "prefer": LONG}):
         assert_refused(node.get(name, **guard), 404, "ResourceNotFound")
@@ -260,14 +259,14 @@ def test_node_with_replaced_identity_polls_with_new_identity_only(
     service: Running, node: Api, tenant: Tenant, name: str
 ) -> None:
     etag = service.admin.put(name, principal(callers.OTHER_NODE)).headers["etag"]
-    other = node.as_somebody(tenant.application(callers.OTHER_NODE))
+    other = node.by(tenant, callers.OTHER_NODE)
 
     assert other.get(name, if_none_match=etag).status == 304
     assert node.get(name, if_none_match=etag).status == 403
 
 
 def test_poll_that_a_stopping_service_has_no_time_for_is_told_to_repeat(
-    run_service: Callable[..., AbstractContextManager[Running]],
+    run_service: RunService,
     tenant: Tenant,
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
@@ -283,9 +282,7 @@ def test_poll_that_a_stopping_service_has_no_time_for_is_told_to_repeat(
     assert answer.headers["retry-after"] == "1"
 
 
-def test_stopping_service_is_not_ready_and_holds_no_polls(
-    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
-) -> None:
+def test_stopping_service_is_not_ready_and_holds_no_polls(run_service: RunService, tenant: Tenant) -> None:
     with run_service() as service:
         etag = service.admin.put("edge", principal()).headers["etag"]
         service.release()

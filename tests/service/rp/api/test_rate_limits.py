@@ -16,18 +16,13 @@ from tests.service.rp.api.keyed_nodes import AUDIENCE, Machine, NodeWithKey
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import RunService
     from tests.service.rp.api.tenants import Tenant
 
 FEW = {"reads_per_second": 0.01, "read_burst": 3, "writes_per_second": 0.01, "write_burst": 3}
 
 
-def test_caller_over_rate_limit_gets_429_with_retry_after(
-    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
-) -> None:
+def test_caller_over_rate_limit_gets_429_with_retry_after(run_service: RunService, tenant: Tenant) -> None:
     with run_service(limits=FEW) as service:
         admin = service.admin
         etag = [admin.put("edge", principal()) for _ in range(3)][-1].headers["etag"]
@@ -40,22 +35,20 @@ def test_caller_over_rate_limit_gets_429_with_retry_after(
         for answer in refused:
             assert_refused(answer, 429, "TooManyRequests")
             assert int(answer.headers["retry-after"]) >= 1
-        owner = admin.as_somebody(tenant.application(callers.OWNER))
+        owner = admin.by(tenant, callers.OWNER)
         assert owner.get("edge").status == 200
 
 
-def test_each_node_has_its_own_rate_limit(
-    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
-) -> None:
+def test_each_node_has_its_own_rate_limit(run_service: RunService, tenant: Tenant) -> None:
     with run_service(limits=FEW) as service:
         for name, identity in (("edge-1", callers.NODE), ("edge-2", callers.OTHER_NODE)):
             etag = service.admin.put(name, principal(identity)).headers["etag"]
-            node = service.admin.as_somebody(tenant.application(identity))
+            node = service.admin.by(tenant, identity)
             polls = [node.get(name, if_none_match=etag).status for _ in range(4)]
             assert polls == [304, 304, 304, 429]
 
 
-def test_guessing_config_urls_is_rate_limited(run_service: Callable[..., AbstractContextManager[Running]]) -> None:
+def test_guessing_config_urls_is_rate_limited(run_service: RunService) -> None:
     with run_service(limits=FEW) as service:
         guesses = [service.connection.ask("GET", f"/configs/guess-{number}", {}) for number in range(4)]
 
@@ -78,7 +71,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_assertions_of_invented_nodes_are_rate_limited_before_the_store(
-    run_service: Callable[..., AbstractContextManager[Running]], reads: list[str]
+    run_service: RunService, reads: list[str]
 ) -> None:
     """Every client can make a key and sign. The audience is known to all nodes of the cluster."""
     with run_service(limits=FEW) as service:
@@ -95,9 +88,7 @@ def test_assertions_of_invented_nodes_are_rate_limited_before_the_store(
         assert fresh.get("edge").status == 200, "a node that was heard from does not suffer for its address"
 
 
-def test_assertions_that_are_not_valid_by_themselves_read_nothing(
-    run_service: Callable[..., AbstractContextManager[Running]], reads: list[str]
-) -> None:
+def test_assertions_that_are_not_valid_by_themselves_read_nothing(run_service: RunService, reads: list[str]) -> None:
     with run_service(limits=FEW) as service:
         key, resource = HeldKey(), PLANT.node("invented")
         good = key.assertion(resource, AUDIENCE)

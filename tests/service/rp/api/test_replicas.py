@@ -13,17 +13,16 @@ from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.test_polls import SOON, held, poll
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
-    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.service_harness import Running, RunService
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.store.servers import PostgresServer
 
 
 @pytest.fixture(scope="module")
 def pair(
-    run_service: Callable[..., AbstractContextManager[Running]],
+    run_service: RunService,
     postgres: PostgresServer,
     ca_cert_data: str,
     tmp_path_factory: pytest.TempPathFactory,
@@ -42,7 +41,7 @@ def test_held_poll_on_one_replica_returns_after_change_on_the_other(
 ) -> None:
     one, other = pair
     one.admin.put(name, principal())
-    node = other.admin.as_somebody(tenant.application(callers.NODE))
+    node = other.admin.by(tenant, callers.NODE)
     with ThreadPoolExecutor(1) as pool:
         waiting = poll(pool, node, name)
         held(other)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.simulated_fleet import BETTER, GOOD, SimulatedFleet, conditions
+from tests.service.rp.api.test_arm import assert_refused
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ BEFORE = {**GOOD, "nodeConfig": {"maxPods": 50, **FORMER_MIRROR}}
 
 @pytest.fixture
 def contributor(service: Running, tenant: Tenant) -> Api:
-    return service.admin.as_somebody(tenant.application(callers.CONTRIBUTOR))
+    return service.admin.by(tenant, callers.CONTRIBUTOR)
 
 
 def order(api: Api, fleet: SimulatedFleet, what: str, name: str = "r1", body: Any = None) -> Answer:
@@ -35,8 +36,7 @@ def test_contributor_cannot_bring_back_what_an_owner_removed(service: Running, c
     fleet.write(BETTER)
     fleet.start()
     fleet.work_until("Succeeded")
-    refused = order(contributor, fleet, "reverse")
-    assert (refused.status, refused.json["error"]["code"]) == (403, "AuthorizationFailed"), refused.json
+    assert_refused(order(contributor, fleet, "reverse"), 403, "AuthorizationFailed")
     assert set(fleet.revisions().values()) == {2}
 
 
@@ -44,8 +44,7 @@ def test_contributor_cannot_roll_an_earlier_mirror_out(service: Running, contrib
     fleet = SimulatedFleet(service, template=BEFORE)
     fleet.write(BETTER)
     body = {"properties": {"revision": 1, "allowDowngrade": True}}
-    refused = contributor.pool("PUT", fleet.pool, "rollouts", "r1", body=body)
-    assert (refused.status, refused.json["error"]["code"]) == (403, "AuthorizationFailed")
+    assert_refused(contributor.pool("PUT", fleet.pool, "rollouts", "r1", body=body), 403, "AuthorizationFailed")
 
 
 def test_reversal_of_an_earlier_roll_out_is_refused(service: Running) -> None:
@@ -55,14 +54,13 @@ def test_reversal_of_an_earlier_roll_out_is_refused(service: Running) -> None:
         fleet.write(template)
         fleet.start(name)
         fleet.work_until("Succeeded", name=name)
-    refused = fleet.rollout("POST", "r1", "reverse")
-    assert (refused.status, refused.json["error"]["code"]) == (409, "RolloutStateConflict"), refused.json
+    assert_refused(fleet.rollout("POST", "r1", "reverse"), 409, "RolloutStateConflict")
     assert fleet.api.pool("GET", fleet.pool).json["properties"]["stableRevision"] == 3
 
 
 def test_reader_cannot_order_in_other_letters(service: Running, tenant: Tenant) -> None:
     fleet = SimulatedFleet(service)
-    reader = service.admin.as_somebody(tenant.application(callers.READER))
+    reader = service.admin.by(tenant, callers.READER)
     assert [order(reader, fleet, what).status for what in ("PAUSE", "Abort")] == [403, 403]
 
 

@@ -77,10 +77,12 @@ def test_put_without_secret_keeps_stored_secret(admin: Api, name: str) -> None:
 def test_stored_secret_is_not_reused_for_another_service_principal(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
-    refused = admin.put(name, principal(OTHER, secret=None))
-
-    assert_refused(refused, 400, "InvalidRequestContent")
-    assert refused.error["target"] == "properties.azureAuth.servicePrincipal.clientSecret"
+    assert_refused(
+        admin.put(name, principal(OTHER, secret=None)),
+        400,
+        "InvalidRequestContent",
+        "properties.azureAuth.servicePrincipal.clientSecret",
+    )
     assert admin.put(name, principal(callers.NODE.upper(), secret=None)).status == 200
 
 
@@ -97,7 +99,7 @@ def test_secret_is_deleted_when_unused_and_with_its_node(admin: Api, name: str, 
 
 def test_node_can_list_its_credentials(admin: Api, tenant: Tenant, name: str) -> None:
     version = admin.put(name, principal()).properties["configVersion"]
-    node = admin.as_somebody(tenant.application(callers.NODE))
+    node = admin.by(tenant, callers.NODE)
 
     listed = node.credentials(name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import sqlite3
 import stat
@@ -12,19 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp import raw_database
 from aks_flex_rp.cli.command_context import ServiceOptions
-from aks_flex_rp.key_rotation import reseal
-from aks_flex_rp.raw_database import SqliteDatabase
-from aks_flex_rp.service import open_sealer, open_store
-from aks_flex_rp.store.model import AuditAction, AuditEvent
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving
-from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from aks_flex_rp.nodes.context import ClusterInfo
@@ -183,48 +175,6 @@ def test_restore_of_archive_with_invalid_manifest_is_refused(worked: Person, tmp
     assert (refused.code, "cannot be read" in refused.err) == (3, True)
 
 
-def test_key_rotation_makes_old_key_removable(
-    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
-) -> None:
-    [old] = worked.does("keys list --json").json
-    new = worked.does("keys add --json").json["id"]
-
-    assert worked.does("keys prune").out.startswith(f"removed: none; still needed: {old['id']}")
-    worked.does("keys rotate")
-    assert worked.does("keys prune").out == f"removed: {old['id']}\n"
-    assert [(each["id"], each["sealed"]) for each in worked.does("keys list --json").json] == [(new, "8")]
-    assert secret_of(worked, made, clusters) == CANARY
-    assert worked.does("keys rotate").out == "re-encrypted: nothing to do\n"
-
-
-class Cut(SqliteDatabase):
-    """A database that fails after this many changes."""
-
-    def __init__(self, connection: sqlite3.Connection, changes: int) -> None:
-        super().__init__(connection)
-        self._left = changes
-
-    async def change(self, text: str, *values: object) -> int:
-        if not self._left:
-            raise KeyboardInterrupt
-        self._left -= 1
-        return await super().change(text, *values)
-
-
-@pytest.mark.parametrize("changes", range(8))
-def test_interrupted_key_rotation_is_completed_by_next_run(
-    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
-) -> None:
-    worked.does("keys add")
-    with closing(raw_database.open_sqlite(made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
-        asyncio.run(reseal(Cut(connection, changes), open_sealer(made)))
-
-    worked.does("keys rotate")
-    worked.does("keys prune")
-    assert [each["sealed"] for each in worked.does("keys list --json").json] == ["8"]
-    assert secret_of(worked, made, clusters) == CANARY
-
-
 def test_key_rotation_is_refused_until_service_has_loaded_newest_key(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
@@ -272,48 +222,3 @@ def test_cli_client_reads_all_pages_of_audit(
         found = list(ServiceOptions(state=worked.state).client().audit(page_size=3))
 
     assert [each["sequence"] for each in found] == [4, 3, 2, 1]
-
-
-@pytest.fixture
-def address_file(tmp_path: Path) -> Iterator[Path]:
-    with postgres_server() as server:
-        file = tmp_path / "address"
-        file.write_text(server.new_database())
-        file.chmod(0o600)
-        yield file
-
-
-def test_migration_to_postgresql_copies_all_data_only_once(
-    worked: Person, made: ServiceSettings, address_file: Path
-) -> None:
-    config = address_file.with_name("config.yaml")
-    config.write_text(f"databaseFile: {address_file}\nkeysFile: {made.keys}\n")
-    there = Person(address_file.with_name("replica"))
-    words = f"--config {config}"
-
-    assert there.types(f"migrate --check {words}").code == 1
-    moved = there.does(f"migrate --from {made.sqlite_file} {words} --json").json
-    tables = {"clusters": 4, "nodes": 3, "cluster_numbers": 1, "fleet": 2, "deliveries": 1, "audit": 4}
-    pools = ("pools", "pool_revisions", "enrolments", "enrolled_machines")
-    empty = ("identity_owners", *pools, "rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
-    assert moved == {**tables, **dict.fromkeys(empty, 0)}
-    assert there.does(f"migrate --check {words}").out.endswith("up to date\n")
-    assert "already contains rows" in there.types(f"migrate --from {made.sqlite_file} {words}").err
-    assert "pg_dump --format=custom" in there.types(f"backup x.tar {words}").err
-
-    replica = made.model_copy(update={"database_file": address_file})
-    assert asyncio.run(everything(replica)) == asyncio.run(everything(made))
-    there.does(f"keys add {words}")
-    assert "clusters: 4, nodes: 3" in there.does(f"keys rotate {words}").out
-
-
-async def everything(settings: ServiceSettings) -> object:
-    """Returns all content of a store, and adds one event to read the next event number."""
-    store = open_store(settings)
-    await store.start()
-    try:
-        await store.record(AuditEvent(0.0, "test", AuditAction("looked"), str(PLANT)))
-        nodes = await store.nodes(PLANT.key)
-        return await store.clusters(), nodes, await store.last_known_node(PLANT.key, "gone"), await store.audit()
-    finally:
-        await store.stop()

@@ -104,46 +104,26 @@ def test_node_update_changes_only_given_options(person: Person) -> None:
     }
 
 
-def test_node_update_sets_agent_version_pause_and_allow_downgrade(person: Person) -> None:
-    person.does("node create --cluster plant --name edge-1")
-    on_edge = "node update --cluster plant --name edge-1 --json"
-
-    paused = person.does(f"{on_edge} --agent-version 0.3.0 --pause").json["properties"]["config"]
-    allowed = person.does(f"{on_edge} --allow-downgrade").json["properties"]["config"]
-
-    assert (paused["agent"], paused["updatePolicy"]) == ({"version": "0.3.0"}, {"paused": True})
-    assert allowed["updatePolicy"] == {"paused": True, "allowDowngrade": True}
-
-
-def test_node_update_sets_vpn_and_server_url(person: Person) -> None:
-    person.does("node create --cluster plant --name edge-1 --vpn --server-url https://10.77.0.4")
-    on_edge = "node update --cluster plant --name edge-1 --json"
-    shown = person.does("node show --cluster plant --name edge-1").out
-
-    plain = person.does(f"{on_edge} --no-vpn --server-url ''").json["properties"]["config"]
-
-    assert "https://10.77.0.4" in shown
-    assert plain["azure"]["vpn"] == {"enabled": False}
-    assert plain["node"]["kubelet"]["serverURL"] == "https://api.plant.example:443"
-
-
-def test_node_update_sets_window_drain_and_kubelet_settings(person: Person, tmp_path: Path) -> None:
+def test_options_reach_the_properties_and_are_taken_back(person: Person, tmp_path: Path) -> None:
     (tmp_path / "kubelet.yaml").write_text("podPidsLimit: 100\n")
     words = (
         "--window-start 22:00 --window-day saturday --window-minutes 90 --window-time-zone Europe/Berlin --no-drain "
         f"--drain-timeout 60 --health-timeout 120 --kubelet-config {tmp_path}/kubelet.yaml "
-        "--kubelet-setting kubeReserved.cpu=100m"
+        "--kubelet-setting kubeReserved.cpu=100m --vpn --server-url https://10.77.0.4 --agent-version 0.3.0 --pause"
     )
     person.does("node create --cluster plant --name edge-1", *words.split())
     on_edge = "node update --cluster plant --name edge-1 --json"
 
     shown = person.does("node show --cluster plant --name edge-1 --json").json["properties"]["nodeConfig"]
-    changed = person.does(f"{on_edge} --window-start '' --kubelet-setting podPidsLimit-").json["properties"]
+    without = "--window-start '' --kubelet-setting podPidsLimit- --no-vpn --server-url '' --allow-downgrade"
+    changed = person.does(f"{on_edge} {without} --agent-version ''").json["properties"]
     refused = person.types(f"{on_edge} --kubelet-setting nodeIP=1.2.3.4")
 
     assert shown == {
-        "kubelet": {"podPidsLimit": 100, "kubeReserved": {"cpu": "100m"}},
+        "kubelet": {"podPidsLimit": 100, "kubeReserved": {"cpu": "100m"}, "serverURL": "https://10.77.0.4"},
+        "vpn": {"enabled": True},
         "updatePolicy": {
+            "paused": True,
             "drain": False,
             "drainTimeoutSeconds": 60,
             "healthTimeoutSeconds": 120,
@@ -156,7 +136,9 @@ def test_node_update_sets_window_drain_and_kubelet_settings(person: Person, tmp_
         },
     }
     assert "maintenanceWindow" not in changed["nodeConfig"]["updatePolicy"]
+    assert changed["config"]["updatePolicy"].items() >= {"paused": True, "allowDowngrade": True}.items()
     assert changed["nodeConfig"]["kubelet"] == {"kubeReserved": {"cpu": "100m"}}
+    assert (changed["config"]["azure"]["vpn"], "agent" in changed["config"]) == ({"enabled": False}, False)
     assert (refused.code, "kubelet-setting-invalid" in refused.err) == (2, True)
 
 
@@ -222,16 +204,6 @@ def test_node_update_without_changes_keeps_etag(person: Person) -> None:
 
     after = person.does("node update --cluster plant --name edge-1 --max-pods 50 --json").json
     assert after["etag"] == before["etag"]
-
-
-def test_empty_agent_version_is_removed_from_the_node(person: Person) -> None:
-    made = person.does("node create --cluster plant --name edge-1 --agent-version 9.9.9 --json").json
-    assert made["properties"]["versions"] == {"agent": "9.9.9"}
-
-    person.does("node update --cluster plant --name edge-1 --agent-version ''")
-    node = person.does("node show --cluster plant --name edge-1 --json").json["properties"]
-    assert "versions" not in node
-    assert not node["config"].get("agent", {}).get("version")
 
 
 def test_node_update_file_replaces_config_and_options_override_file(person: Person, tmp_path: Path) -> None:

@@ -96,22 +96,6 @@ def test_session_of_a_disabled_user_ends_within_15_minutes(
     assert (event.outcome, event.what) == ("denied", "signIn")
 
 
-def test_refresh_of_an_open_page_ends_with_the_session(
-    browser: BrowserSession, entra_provider: EntraProvider, cloud: Cloud
-) -> None:
-    browser.sign_in(entra_provider.owner)
-    cloud.directory.change(entra_provider.owner, enabled=False)
-    advance(entra_provider, CHECK_SECONDS)
-    assert browser.page("/", **{"X-Live": "x"}).status == 401
-
-
-def test_session_of_an_enabled_user_goes_on(browser: BrowserSession, entra_provider: EntraProvider) -> None:
-    browser.sign_in(entra_provider.owner)
-    for number in (1, 2, 3):
-        advance(entra_provider, number * CHECK_SECONDS)
-        assert browser.page("/").status == 200
-
-
 def test_sign_in_that_cannot_be_checked_is_not_accepted(
     browser: BrowserSession, entra_provider: EntraProvider, cloud: Cloud
 ) -> None:

@@ -35,9 +35,8 @@ class Received:
     body: bytes
 
     @property
-    def event(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.body)
-        return found
+    def event(self) -> Any:
+        return json.loads(self.body)
 
     @property
     def what(self) -> str:

@@ -32,10 +32,16 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, Node
+    from aks_flex_rp.store.rollout_model import PoolVersions
 
 numbers = count(1)
 CA_CERT_DATA = "bm8gQ0E="  # no cluster is called
 PERSON = RequestContext(Caller("somebody", "somebody@example.com", CallerKind.USER), "r", is_owner=True)
+
+
+def job_gate(name: str, seconds: int) -> dict[str, Any]:
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example/c:1"}]}}
+    return {"name": name, "timeoutSeconds": seconds, "job": {"namespace": "x", "template": pod}}
 
 
 @dataclass
@@ -157,14 +163,27 @@ class Fleet:
                 await self.add(name)
 
     async def add(self, name: str) -> None:
-        body = {"properties": {"poolName": self.pool}}
         if await self.store.node(PLANT.key, name) is None:
-            await self.replica.commands.put(self.cluster, name, body, Preconditions(), PERSON, url=False)
+            await self.put(name, poolName=self.pool)
         node = await self.node(name)
         if not node.join.is_joined:
             joined = replace(node, join=replace(node.join, stored_phase=JoinPhase.JOINED))
             await self.store.put_node(joined, node.etag)
         await self.work_on(name)
+
+    async def put(self, name: str, *, override: bool = False, **properties: Any) -> None:
+        """Writes a node as a person does."""
+        guard, body = Preconditions(override_rollout=override), {"properties": properties}
+        await self.replica.commands.put(self.cluster, name, body, guard, PERSON, url=False)
+
+    async def delete(self, *names: str, override: bool = False) -> None:
+        for name in names:
+            guard = Preconditions(override_rollout=override)
+            await self.replica.commands.delete(self.cluster, name, guard, PERSON)
+
+    async def delete_with_pool(self) -> None:
+        await self.delete(*self.names)
+        await PoolCommands(self.replica.context).delete(self.cluster, self.pool, Preconditions(), PERSON)
 
     async def write(self, template: dict[str, Any]) -> int:
         body = {"properties": {"template": template}}
@@ -186,6 +205,15 @@ class Fleet:
         found = await self.store.node(PLANT.key, name)
         assert found
         return found
+
+    def breaks(self, *names: str, revision: int = 2) -> None:
+        """Lets these nodes, and no others, fail with a revision."""
+        self.broken = lambda name, given: name in names and given == revision
+
+    def provider_is_away(self, seconds: float) -> None:
+        """Forgets what a replica had in memory, and lets time pass."""
+        self.replica.restart()
+        self.replica.clocks.advance(seconds)
 
     async def work_on(self, name: str) -> None:
         node = await self.node(name)
@@ -213,17 +241,22 @@ class Fleet:
             if name not in self.silent and await self.store.node(PLANT.key, name):
                 await self.work_on(name)
 
-    async def note_silence(self) -> None:
-        """Notes which nodes are silent, as the service does after some minutes."""
+    async def note_silence(self, *names: str) -> None:
+        """Lets these nodes, and no others, be silent, and notes it as the service does after some minutes."""
+        self.silent = set(names)
         for name in self.names:
-            await self.set_silent(name, name in self.silent)
+            await self._set_silent(name, name in names)
 
-    async def set_silent(self, name: str, silent: bool) -> None:
-        store: Any = self.store
-        text = "UPDATE fleet SET silent = $1 WHERE key = $2"
-        await store._write_many(text, [(int(silent), name)])
+    async def _set_silent(self, name: str, silent: bool) -> None:
+        await self.execute("UPDATE fleet SET silent = $1 WHERE key = $2", int(silent), name)
         node = await self.node(name)
         await self.store.report(PLANT.key, name, node.status, 1.0 if silent else self.replica.clocks.wall)
+
+    async def steps(self, rounds: int) -> None:
+        """Takes steps, and lets the nodes work after each."""
+        for _ in range(rounds):
+            await self.replica.step()
+            await self.work()
 
     async def run(self, *states: str, name: str = "r1", rounds: int = 60, seconds: float = 1.0) -> StoredRollout:
         """Takes steps and lets the nodes work until the roll-out has one of these states."""
@@ -260,6 +293,16 @@ class Fleet:
             node = await self.node(name)
             found[name] = node.pool.revision if node.pool else 0
         return found
+
+    async def versions(self) -> PoolVersions:
+        pool = await self.store.pool(PLANT.key, self.pool)
+        assert pool
+        return await self.store.pool_versions(pool)
+
+    async def execute(self, text: str, *values: object) -> None:
+        """Changes the database as its administrator can."""
+        store: Any = self.store
+        await store._write_many(text, [values])
 
     async def events(self, *kinds: str) -> list[AuditEvent]:
         """Returns the events of the pool and its nodes, the oldest first."""

@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 
 from aks_flex_rp.arm.errors import ArmError
-from aks_flex_rp.nodes.pool_operations import PoolCommands
-from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.rollouts import commands
 from aks_flex_rp.store import pools
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD, conditions
-from tests.service.rp.rollouts.rollout_world import PERSON, Fleet
-
-
-async def execute(fleet: Fleet, text: str, *values: object) -> None:
-    """Changes the database as its administrator can."""
-    store: Any = fleet.store
-    await store._write_many(text, [values])
-
+from tests.service.rp.rollouts.rollout_world import PERSON, Fleet, job_gate
 
 # Nodes
 
@@ -80,9 +71,9 @@ async def test_damaged_status_of_a_node_stops_only_its_roll_out(fleet: Fleet, st
     await other.start()
     await fleet.replica.step()
     rollout, name = await fleet.stored(), fleet.names[-1]
-    await execute(fleet, "UPDATE nodes SET status = $1 WHERE key = $2", json.dumps(status), name)
+    await fleet.execute("UPDATE nodes SET status = $1 WHERE key = $2", json.dumps(status), name)
     signal = "INSERT INTO rollout_signals (cluster, pool, rollout, node, override) VALUES ($1, $2, $3, $4, '')"
-    await execute(fleet, signal, PLANT.key, fleet.pool, rollout.number, name)
+    await fleet.execute(signal, PLANT.key, fleet.pool, rollout.number, name)
     await other.run("Succeeded")
 
 
@@ -116,16 +107,14 @@ async def test_many_edits_do_not_remove_what_is_rolled_out(fleet: Fleet, monkeyp
 
 
 async def test_pool_made_again_during_a_roll_out_knows_nothing_of_it(fleet: Fleet) -> None:
-    fleet.broken = lambda _, revision: revision == 2
+    fleet.breaks(*fleet.names)
     await fleet.start(template=BAD)
     await fleet.run("Reversed")
     await fleet.write(BETTER)
-    fleet.broken = lambda _node, _revision: False
+    fleet.breaks()
     await fleet.start("r2", BETTER)
     await fleet.replica.step()
-    for name in fleet.names:
-        await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
-    await PoolCommands(fleet.replica.context).delete(fleet.cluster, fleet.pool, Preconditions(), PERSON)
+    await fleet.delete_with_pool()
     fleet.replica.clocks.advance(5)
     await fleet.create(BAD)
     await fleet.replica.step()
@@ -141,7 +130,7 @@ async def test_node_made_again_is_not_taken_for_the_earlier_one(fleet: Fleet) ->
     fleet.stuck = {name}
     await fleet.start()
     await fleet.replica.step()
-    await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
+    await fleet.delete(name)
     await fleet.add(name)
     fleet.stuck = set()
     await fleet.run("Succeeded")
@@ -171,12 +160,11 @@ async def test_roll_outs_of_the_same_instant_do_not_share_a_gate(fleet: Fleet) -
 
     other, gates = Fleet(fleet.replica), fleet.replica.gates
     await other.create()
-    gate = [{"name": "job", "job": {"namespace": "n", "template": {"spec": {"containers": [{"name": "c"}]}}}}]
+    gate = [job_gate("job", 3600)]
     numbers = [(await each.start(waves=["100%"], gates=gate)).number for each in (fleet, other)]
     assert numbers[0] == numbers[1]
     for _ in range(20):
-        await fleet.replica.step()
-        await fleet.work()
+        await fleet.steps(1)
         await other.work()
     assert {each.pool for each in gates.runs} == {fleet.pool, other.pool}
     assert len(gates.runs) == 2
@@ -202,8 +190,7 @@ async def test_foreign_node_row_stops_the_roll_out(fleet: Fleet) -> None:
     await fleet.run("Succeeded")
     first = (await fleet.stored()).number
     await fleet.start("r2", {**BETTER, "nodeConfig": {"maxPods": 70}})
-    await execute(
-        fleet,
+    await fleet.execute(
         "UPDATE rollout_nodes SET source = 1, code = (SELECT o.code FROM rollout_nodes o WHERE o.rollout = $1"
         " AND o.node = rollout_nodes.node) WHERE rollout <> $1",
         first,
@@ -219,9 +206,8 @@ async def test_deleted_canary_does_not_start_the_next_wave(fleet: Fleet, caplog:
     fleet.stuck = set(fleet.names)
     await fleet.start()
     await fleet.replica.step()
-    await execute(fleet, "DELETE FROM rollout_nodes WHERE pool = $1 AND wave = 0", fleet.pool)
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(60)
+    await fleet.execute("DELETE FROM rollout_nodes WHERE pool = $1 AND wave = 0", fleet.pool)
+    fleet.provider_is_away(60)
     for _ in range(5):
         await fleet.replica.step()
     assert await fleet.given() == [(fleet.names[0], 2)]
@@ -230,7 +216,7 @@ async def test_deleted_canary_does_not_start_the_next_wave(fleet: Fleet, caplog:
 
 async def test_lease_of_another_age_does_not_stop_roll_outs(fleet: Fleet) -> None:
     await fleet.start()
-    await execute(fleet, "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3)", "rollouts", "x", 1e18)
+    await fleet.execute("INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3)", "rollouts", "x", 1e18)
     await fleet.run("Succeeded")
 
 
@@ -248,7 +234,7 @@ async def test_earlier_version_of_a_roll_out_is_refused(fleet: Fleet) -> None:
         "UPDATE rollouts SET phase = $1, active = $2, open = $3, content = $4, version = $5, code = $6"
         " WHERE pool = $7"
     )
-    await execute(fleet, text, *row, fleet.pool)
+    await fleet.execute(text, *row, fleet.pool)
     before = await fleet.revisions()
     for _ in range(5):
         await fleet.replica.step()

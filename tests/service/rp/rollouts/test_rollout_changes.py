@@ -10,8 +10,6 @@ import pytest
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes.pool_apply import PoolStage
-from aks_flex_rp.nodes.pool_operations import PoolCommands
-from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.model import Conflict, RecordRefused
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD
@@ -26,10 +24,7 @@ async def test_pool_edited_and_node_moved_during_a_roll_out(fleet: Fleet) -> Non
     assert await fleet.write({**BETTER, "nodeConfig": {"maxPods": 70}}) == 3  # it goes on with revision 2
     other = Fleet(fleet.replica, f"{fleet.pool}x", size=0)
     await other.create(GOOD)
-    body = {"properties": {"poolName": other.pool}}
-    await fleet.replica.commands.put(
-        fleet.cluster, fleet.names[3], body, Preconditions(override_rollout=True), PERSON, url=False
-    )
+    await fleet.put(fleet.names[3], override=True, poolName=other.pool)
     await fleet.run("Succeeded")
     assert (await fleet.states())[fleet.names[3]] == "Gone"
     assert (await fleet.causes())[fleet.names[3]] in {
@@ -47,10 +42,8 @@ async def test_node_that_leaves_between_decision_and_writing_is_no_failure(fleet
     async def decide(*values: Any, **named: Any) -> Any:
         stored = await put_rollout(*values, **named)
         fleet.store.put_rollout = put_rollout  # type: ignore[method-assign]
-        override = Preconditions(override_rollout=True)
-        await fleet.replica.commands.delete(fleet.cluster, first, override, PERSON)
-        body = {"properties": {"continuousMonitoring": True}}
-        await fleet.replica.commands.put(fleet.cluster, second, body, override, PERSON, url=False)
+        await fleet.delete(first, override=True)
+        await fleet.put(second, override=True, continuousMonitoring=True)
         return stored
 
     fleet.store.put_rollout = decide  # type: ignore[method-assign]
@@ -71,45 +64,37 @@ async def test_pool_deleted_during_a_roll_out_ends_it(fleet: Fleet) -> None:
     fleet.replica.clocks.advance(1)
     await other.start()
     await fleet.replica.step()
-    for name in fleet.names:
-        await fleet.replica.commands.delete(fleet.cluster, name, Preconditions(), PERSON)
-    await PoolCommands(fleet.replica.context).delete(fleet.cluster, fleet.pool, Preconditions(), PERSON)
+    await fleet.delete_with_pool()
     await other.run("Succeeded")
     assert (await fleet.stored()).phase == "None"
     assert await fleet.store.rollout_signals(10) == ()
 
 
 async def test_abort_during_a_reversal_begins_nothing_more(fleet: Fleet) -> None:
-    fleet.broken = lambda name, revision: name == fleet.names[2] and revision == 2
+    fleet.breaks(fleet.names[2])
     await fleet.start(maxUnavailable="1", waves=["2", "100%"])
     await fleet.run("Reversing")
     before = await fleet.given()
     aborted = await fleet.order("abort")
     assert (aborted.phase, aborted.state["reason"]) == ("Aborted", "Aborted by somebody@example.com.")
-    for _ in range(5):
-        await fleet.replica.step()
-        await fleet.work()
+    await fleet.steps(5)
     assert await fleet.given() == before
     assert (await fleet.revisions())[fleet.names[1]] == 2
     assert not (await fleet.stored()).open
-    pool = await fleet.store.pool(PLANT.key, fleet.pool)
-    assert pool
-    assert [each.revision for each in (await fleet.store.pool_versions(pool)).barred] == [2]
-    fleet.broken = lambda _node, _revision: False  # and nobody is lost: a roll-out back to revision 1
+    assert [each.revision for each in (await fleet.versions()).barred] == [2]
+    fleet.breaks()  # and nobody is lost: a roll-out back to revision 1
     await fleet.start("back", BETTER, revision=1)
     await fleet.run("Succeeded", name="back")
     assert set((await fleet.revisions()).values()) == {1}
 
 
 async def test_bar_that_a_person_lifts_during_a_reversal_stays_lifted(fleet: Fleet) -> None:
-    fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
+    fleet.breaks(fleet.names[0])
     await fleet.start()
     await fleet.run("Reversing")
     await fleet.replica.rollouts.allow_revision(fleet.cluster, fleet.pool, 2, PERSON)
     await fleet.run("Reversed")
-    pool = await fleet.store.pool(PLANT.key, fleet.pool)
-    assert pool
-    assert (await fleet.store.pool_versions(pool)).barred == ()
+    assert (await fleet.versions()).barred == ()
     assert len(await fleet.events("revision.barred")) == 1
 
 
@@ -153,10 +138,8 @@ async def test_roll_out_whose_record_was_changed_by_hand_stops(
     await other.start()
     await fleet.replica.step()
     given = await fleet.given()
-    store: Any = fleet.store
-    await store._write_many(CHANGES[what], [(fleet.pool,)])
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(20)
+    await fleet.execute(CHANGES[what], fleet.pool)
+    fleet.provider_is_away(20)
     fleet.stuck.clear()
     await other.run("Succeeded")  # others go on
     with suppress(RecordRefused):
@@ -180,8 +163,7 @@ async def test_version_that_is_no_number_stops_one_roll_out_alone(fleet: Fleet) 
     fleet.replica.clocks.advance(1)
     await other.start()
     await fleet.replica.step()
-    store: Any = fleet.store
-    await store._write_many("UPDATE rollouts SET version = 'x' WHERE pool = $1", [(fleet.pool,)])
+    await fleet.execute("UPDATE rollouts SET version = 'x' WHERE pool = $1", fleet.pool)
     await other.run("Succeeded")
 
 
@@ -189,11 +171,8 @@ async def test_override_is_kept_if_the_decision_about_it_is_not_stored(fleet: Fl
     fleet.stuck = set(fleet.names)
     await fleet.start()
     await fleet.replica.step()
-    body = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 99}}}
     last = fleet.names[3]
-    await fleet.replica.commands.put(
-        fleet.cluster, last, body, Preconditions(override_rollout=True), PERSON, url=False
-    )
+    await fleet.put(last, override=True, poolName=fleet.pool, nodeConfig={"maxPods": 99})
     put_rollout: Any = fleet.store.put_rollout
 
     async def be_late(*_values: Any, **_named: Any) -> Any:

@@ -9,12 +9,12 @@ import pytest
 
 from aks_flex_rp.rollouts.gate_run import GateAnswer
 from tests.service.rp.api.simulated_fleet import BETTER
+from tests.service.rp.rollouts.rollout_world import job_gate
 
 if TYPE_CHECKING:
     from tests.service.rp.rollouts.rollout_world import Fleet
 
 DAY = 86400.0
-POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example/c:1"}]}}
 
 
 # Nodes
@@ -24,18 +24,14 @@ async def test_node_that_goes_silent_in_the_soak_comes_back_later(fleet: Fleet) 
     first = fleet.names[0]
     await fleet.start(soakSeconds=600)
     await fleet.run("Soaking")
-    fleet.silent = {first}
-    await fleet.note_silence()
+    await fleet.note_silence(first)
     found = await fleet.run("Reversed")
     assert found.state["reason"] == f"{first}: It stopped reporting after its update."
     assert found.open
     assert (await fleet.revisions())[first] == 2  # it cannot be asked yet
     assert (await fleet.shown())["waveProgress"][0]["offline"] == 1
-    fleet.silent.clear()
     await fleet.note_silence()
-    for _ in range(5):
-        await fleet.replica.step()
-        await fleet.work()
+    await fleet.steps(5)
     assert (await fleet.states())[first] == "Reversed"
     assert set((await fleet.revisions()).values()) == {1}
     assert not (await fleet.stored()).open
@@ -43,18 +39,14 @@ async def test_node_that_goes_silent_in_the_soak_comes_back_later(fleet: Fleet) 
 
 async def test_node_offline_for_a_whole_roll_out_gets_the_newest(fleet: Fleet) -> None:
     last = fleet.names[3]
-    fleet.silent = {last}
-    await fleet.note_silence()
+    await fleet.note_silence(last)
     await fleet.start()
     await fleet.run("Succeeded")
     assert (await fleet.states())[last] == "Pending"
     await fleet.start("r2", {**BETTER, "nodeConfig": {"maxPods": 70}})
     await fleet.run("Succeeded", name="r2")
-    fleet.silent.clear()
     await fleet.note_silence()
-    for _ in range(5):
-        await fleet.replica.step()
-        await fleet.work()
+    await fleet.steps(5)
     assert set((await fleet.revisions()).values()) == {3}
     assert await fleet.given("r1") == [(name, 2) for name in fleet.names[:3]]  # never the older one
     assert (await fleet.states("r2"))[last] == "Updated"
@@ -73,8 +65,7 @@ async def test_nodes_do_not_fail_because_the_provider_was_away(fleet: Fleet, whe
         assert await fleet.given() == [(fleet.names[0], 2)]
     else:
         await fleet.run("Soaking")
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(DAY)
+    fleet.provider_is_away(DAY)
     await fleet.replica.step()
     assert (await fleet.shown())["failures"] == 0
     found = await fleet.run("Succeeded", seconds=30)
@@ -85,25 +76,23 @@ async def test_node_that_never_reports_after_the_return_fails(fleet: Fleet) -> N
     await fleet.start(nodeTimeoutSeconds=600)
     await fleet.replica.step()
     fleet.stuck = set(fleet.names)
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(DAY)
+    fleet.provider_is_away(DAY)
     found = await fleet.run("Reversing", "Reversed", seconds=10)
     assert found.state["reason"] == f"{fleet.names[0]}: It was not done after 600 s."
 
 
 async def test_gate_does_not_fail_because_the_provider_was_away(fleet: Fleet) -> None:
-    gate = {"name": "job", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}
+    gate = job_gate("job", 60)
     await fleet.start(waves=["100%"], gates=[gate])
     await fleet.run("Gates")
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(DAY)
+    fleet.provider_is_away(DAY)
     fleet.replica.gates.answers["job"] = GateAnswer(True, "All Jobs succeeded.")  # its Jobs ended meanwhile
     await fleet.run("Succeeded")
     assert len({each.id for each in fleet.replica.gates.runs}) == 1  # the same run, continued
 
 
 async def test_what_happened_while_no_replica_ran_is_taken_in(fleet: Fleet) -> None:
-    fleet.broken = lambda name, revision: name == fleet.names[0] and revision == 2
+    fleet.breaks(fleet.names[0])
     await fleet.start(onFailure="halt")
     await fleet.replica.step()
     fleet.replica.restart()
@@ -119,7 +108,7 @@ async def test_failure_while_away_stops_what_was_decided_before(fleet: Fleet) ->
     """The process ended between the decision and giving the revision, and another node has failed meanwhile."""
 
     first, second = fleet.names[:2]
-    fleet.broken = lambda name, revision: name == first and revision == 2
+    fleet.breaks(first)
     await fleet.start(onFailure="halt", waves=["2", "100%"])
     put_node: Any = fleet.store.put_node
 
@@ -136,12 +125,9 @@ async def test_failure_while_away_stops_what_was_decided_before(fleet: Fleet) ->
         await asyncio.sleep(0.01)
     assert await fleet.states() == dict(zip(fleet.names, ["Updating", "Updating", "Pending", "Pending"], strict=True))
     await fleet.work()
-    fleet.replica.restart()
-    fleet.replica.clocks.advance(20)
+    fleet.provider_is_away(20)
     await fleet.run("Halted", rounds=2)
-    for _ in range(3):
-        await fleet.replica.step()
-        await fleet.work()
+    await fleet.steps(3)
     assert await fleet.given() == [(first, 2)]
     assert (await fleet.states())[second] == "Pending"
     assert not (await fleet.stored()).open
@@ -192,7 +178,7 @@ async def test_clock_jump_back_does_not_hold_up_downloads(fleet: Fleet) -> None:
 
 async def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(fleet: Fleet) -> None:
     gates = fleet.replica.gates
-    await fleet.start(gates=[{"name": "load", "timeoutSeconds": 3600, "job": {"namespace": "x", "template": POD}}])
+    await fleet.start(gates=[job_gate("load", 3600)])
     await fleet.run("Gates")
     while not gates.runs:
         await fleet.replica.step()
@@ -207,7 +193,7 @@ async def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(fleet: Fleet) 
 async def test_gate_that_flaps_between_waves_stops_the_next(fleet: Fleet) -> None:
     gates = fleet.replica.gates
     gates.answers["load"] = GateAnswer(True, "Good.")
-    await fleet.start(gates=[{"name": "load", "timeoutSeconds": 60, "job": {"namespace": "x", "template": POD}}])
+    await fleet.start(gates=[job_gate("load", 60)])
     while len(gates.runs) < 1:
         await fleet.replica.step()
         await fleet.work()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.rollouts.rollout_world import Clocks, Fleet, replica
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ async def test_replica_that_lost_its_lease_in_a_step_does_nothing(
 ) -> None:
     async with pair(tmp_path, postgres.new_database()) as (one, other, fleet):
         if is_bad:
-            fleet.broken = lambda name, revision: name == fleet.names[1] and revision == 2
+            fleet.breaks(fleet.names[1])
         await fleet.start()
         stopped, blocked = await pause_in(one, fleet, method)
         await other.controller.once()
@@ -100,9 +99,7 @@ async def test_replica_that_lost_its_lease_in_a_step_does_nothing(
         assert await fleet.given() == given
         assert len(given) == len(set(given)) == 4
         assert await fleet.events("rollout.created", "rollout.state") == states
-        pool = await fleet.store.pool(PLANT.key, fleet.pool)
-        assert pool
-        versions = await fleet.store.pool_versions(pool)
+        versions = await fleet.versions()
         assert (versions.stable, [each.revision for each in versions.barred]) == ((1, [2]) if is_bad else (2, []))
 
 
@@ -122,9 +119,7 @@ async def test_stale_success_does_not_make_a_reversed_revision_stable(
         await fleet.run("Reversed")
         blocked.release()
         await stopped
-        pool = await fleet.store.pool(PLANT.key, fleet.pool)
-        assert pool
-        assert (await fleet.store.pool_versions(pool)).stable == 1
+        assert (await fleet.versions()).stable == 1
         assert set((await fleet.revisions()).values()) == {1}
 
 

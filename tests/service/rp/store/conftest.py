@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -69,9 +69,8 @@ def postgres(server: PostgresServer) -> PostgresPlace:
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest) -> Place:
-    found: Place = request.getfixturevalue(request.param)
-    return found
+def place(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

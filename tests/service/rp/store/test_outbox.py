@@ -75,49 +75,6 @@ async def test_claimed_message_is_not_given_to_other_senders(store: Store, place
         await other.stop()
 
 
-async def test_messages_of_a_node_are_sent_one_at_a_time_in_order(store: Store) -> None:
-    await add_messages(store, message("first"), message("second"), message("other", "edge-2"))
-    assert await due(store) == ["first", "other"]
-    assert await due(store) == []
-    await store.message_sent(message("first"))
-    assert await due(store) == ["second"]
-
-
-async def test_failed_message_blocks_its_node_but_refused_message_does_not(store: Store) -> None:
-    await add_messages(store, message("first"), message("second"))
-    await due(store)
-    await store.message_failed(message("first"), NOW + 60, "It was away.")
-    assert await due(store, NOW + 59) == []
-    assert await due(store, NOW + 60) == ["first"]
-    await store.message_failed(message("first"), NOW + 600, "The receiver responded with 400.", refused=True)
-    assert await due(store, NOW + 60) == ["second"]
-    assert sorted(await due(store, NOW + 600)) == ["first", "second"]
-
-
-async def test_receivers_have_independent_queues(store: Store) -> None:
-    await add_messages(store, message("a"), message("a", hook="other"), message("b", hook="other"))
-    assert await due(store) == ["a"]
-    await store.message_sent(message("a"))
-    assert await waiting(store) == {"other": 2}
-    assert await due(store, hook="other") == ["a"]
-
-
-async def test_trim_drops_oldest_messages_of_receiver(store: Store) -> None:
-    await add_messages(store, *(message(str(number)) for number in range(5)), message("other", hook="other"))
-    assert await store.trim_messages("hook", 5) == 0
-    assert await store.trim_messages("hook", 2) == 3
-    assert await ids(store) == ["3", "4"]
-    assert await waiting(store) == {"other": 1}
-
-
-async def test_old_messages_and_messages_of_removed_receiver_are_deleted(store: Store) -> None:
-    await add_messages(store, message("old", at=NOW - 1), message("new"), message("a", hook="gone"))
-    assert await store.forget_messages(NOW) == 1
-    assert await store.drop_messages("gone") == 1
-    assert await store.drop_messages("gone") == 0
-    assert await waiting(store) == {"hook": 1}
-
-
 async def test_pending_messages_show_count_age_and_last_failure(store: Store) -> None:
     assert await store.pending_messages() == ()
     await add_messages(store, message("a", at=NOW - 5), message("b", "edge-2"))

@@ -60,8 +60,3 @@ def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
 def test_role_assignments_are_requested_only_for_known_clusters() -> None:
     assert admitted(known=True)[0] == 1
     assert admitted(known=False)[0] == 0
-
-
-def test_denied_write_is_audited() -> None:
-    [event] = admitted(known=True)[1]
-    assert (event.what, event.outcome) == ("write", "denied")

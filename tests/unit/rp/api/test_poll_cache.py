@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +16,7 @@ from aks_flex_rp.store.model import LastKnownNode, Node, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
@@ -68,205 +70,158 @@ class SlowStore:
         return self.broadcast.subscribe()
 
 
-def with_cards(store: SlowStore, act: Callable[[PollCache], object]) -> None:
-    async def run() -> None:
-        held = PollCache(cast("Store", store))
-        held.start()
+@pytest.fixture
+def store() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.fixture
+def held(store: SlowStore) -> AbstractAsyncContextManager[PollCache]:
+    @asynccontextmanager
+    async def running() -> AsyncIterator[PollCache]:
+        cache = PollCache(cast("Store", store))
+        cache.start()
         await asyncio.sleep(0)
         try:
-            await act(held)  # type: ignore[misc]
+            yield cache
         finally:
-            await held.stop()
+            await cache.stop()
 
-    asyncio.run(run())
+    return running()
 
 
-def test_poll_cache_reads_node_from_store_once() -> None:
-    store = SlowStore()
-
-    async def act(held: PollCache) -> None:
-        assert [(await held.state(PLACE)).etag for _ in range(3)] == [FIRST] * 3
-
-    with_cards(store, act)
+async def test_poll_cache_reads_node_from_store_once(store: SlowStore, held: PollCache) -> None:
+    assert [(await held.state(PLACE)).etag for _ in range(3)] == [FIRST] * 3
     assert store.reads == 1
 
 
-def test_poll_cache_rereads_node_that_changes_during_read() -> None:
-    store = SlowStore()
+async def test_poll_cache_rereads_node_that_changes_during_read(store: SlowStore, held: PollCache) -> None:
     store.while_read = lambda: store.write(SECOND)
 
-    async def act(held: PollCache) -> None:
-        assert (await held.state(PLACE)).etag == SECOND
-        assert held.cached(PLACE) is not None
-
-    with_cards(store, act)
+    assert (await held.state(PLACE)).etag == SECOND
+    assert held.cached(PLACE) is not None
 
 
-def test_poll_cache_detects_change_between_read_and_wait() -> None:
-    store = SlowStore()
+async def test_poll_cache_detects_change_between_read_and_wait(store: SlowStore, held: PollCache) -> None:
     store.while_read = lambda: store.write(SECOND)
 
-    async def act(held: PollCache) -> None:
-        assert await asyncio.wait_for(held.wait_for_change(PLACE, FIRST, 30), 10)
-
-    with_cards(store, act)
+    assert await asyncio.wait_for(held.wait_for_change(PLACE, FIRST, 30), 10)
 
 
-def test_poll_cache_does_not_reread_when_another_node_changes() -> None:
-    store = SlowStore()
+async def test_poll_cache_does_not_reread_when_another_node_changes(store: SlowStore, held: PollCache) -> None:
     store.while_read = lambda: store.broadcast.publish([NodeWritten("cluster", "edge-2", 2)])
 
-    async def act(held: PollCache) -> None:
-        await held.state(PLACE)
-        assert held.cached(PLACE) is not None
-
-    with_cards(store, act)
+    await held.state(PLACE)
+    assert held.cached(PLACE) is not None
     assert store.reads == 1
 
 
-def test_concurrent_reads_of_same_node_do_not_block_each_other() -> None:
-    store = SlowStore()
-
-    async def act(held: PollCache) -> None:
-        both = await asyncio.wait_for(asyncio.gather(held.state(PLACE), held.state(PLACE)), 10)
-        assert [state.etag for state in both] == [FIRST, FIRST]
-
-    with_cards(store, act)
+async def test_concurrent_reads_of_same_node_do_not_block_each_other(store: SlowStore, held: PollCache) -> None:
+    both = await asyncio.wait_for(asyncio.gather(held.state(PLACE), held.state(PLACE)), 10)
+    assert [state.etag for state in both] == [FIRST, FIRST]
 
 
-def test_poll_cache_does_not_cache_missing_node() -> None:
-    async def act(held: PollCache) -> None:
-        assert (await held.state(("cluster", "made-up"))).etag == ""
-        assert held.cached(("cluster", "made-up")) is None
-
-    with_cards(SlowStore(), act)
+async def test_poll_cache_does_not_cache_missing_node(held: PollCache) -> None:
+    assert (await held.state(("cluster", "made-up"))).etag == ""
+    assert held.cached(("cluster", "made-up")) is None
 
 
-def test_heartbeats_are_flushed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_are_flushed_in_batches(
+    store: SlowStore, held: PollCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(poll_cache, "NODES_PER_WRITE", 2)
-    store = SlowStore()
 
-    async def act(held: PollCache) -> None:
-        for number in range(5):
-            held.record_seen("cluster", f"edge-{number}", 1.0)
-        await held.flush()
-
-    with_cards(store, act)
+    for number in range(5):
+        held.record_seen("cluster", f"edge-{number}", 1.0)
+    await held.flush()
     assert store.batches == [2, 2, 1]
 
 
-def test_heartbeats_are_kept_while_store_is_unavailable() -> None:
-    store = SlowStore(away=True)
-
-    async def act(held: PollCache) -> None:
-        held.record_seen(*PLACE, 5.0)
-        with pytest.raises(StoreUnavailable):
-            await held.flush()
-        assert held.last_seen(*PLACE) == 5.0
-        store.away = False
-
-    with_cards(store, act)
+async def test_heartbeats_are_kept_while_store_is_unavailable(store: SlowStore, held: PollCache) -> None:
+    store.away = True
+    held.record_seen(*PLACE, 5.0)
+    with pytest.raises(StoreUnavailable):
+        await held.flush()
+    assert held.last_seen(*PLACE) == 5.0
+    store.away = False
+    await held.flush()
     assert store.batches == [1]
 
 
-def test_heartbeats_of_polling_node_are_flushed_at_intervals_and_at_stop() -> None:
-    store = SlowStore()
-
-    async def act(held: PollCache) -> None:
-        for moment in (100.0, 130.0, 159.0):
-            held.record_seen(*PLACE, moment)
-            await held.flush()
-        assert store.batches == [1]
-        assert held.last_seen(*PLACE) == 159.0
-        held.record_seen(*PLACE, 161.0)
+async def test_heartbeats_of_polling_node_are_flushed_at_intervals_and_at_stop(
+    store: SlowStore, held: PollCache
+) -> None:
+    for moment in (100.0, 130.0, 159.0):
+        held.record_seen(*PLACE, moment)
         await held.flush()
-        held.record_seen(*PLACE, 170.0)
-        assert store.batches == [1, 1]
-
-    with_cards(store, act)  # the end flushes the heartbeats
+    assert store.batches == [1]
+    assert held.last_seen(*PLACE) == 159.0
+    held.record_seen(*PLACE, 161.0)
+    await held.flush()
+    held.record_seen(*PLACE, 170.0)
+    assert store.batches == [1, 1]
+    await held.stop()
     assert store.batches == [1, 1, 1]
 
 
-def test_poll_cache_is_disabled_while_change_feed_is_disconnected() -> None:
-    store = SlowStore()
-
-    async def act(held: PollCache) -> None:
-        await held.state(PLACE)
-        assert held.cached(PLACE)
-        store.broadcast.publish([Disconnected()])
-        await asyncio.sleep(0.01)
-        await held.state(PLACE)
-        assert held.cached(PLACE) is None
-        store.broadcast.publish([Resync()])
-        await asyncio.sleep(0.01)
-        await held.state(PLACE)
-        assert held.cached(PLACE)
-
-    with_cards(store, act)
+async def test_poll_cache_is_disabled_while_change_feed_is_disconnected(store: SlowStore, held: PollCache) -> None:
+    await held.state(PLACE)
+    assert held.cached(PLACE)
+    store.broadcast.publish([Disconnected()])
+    await asyncio.sleep(0.01)
+    await held.state(PLACE)
+    assert held.cached(PLACE) is None
+    store.broadcast.publish([Resync()])
+    await asyncio.sleep(0.01)
+    await held.state(PLACE)
+    assert held.cached(PLACE)
 
 
-def hold(held: PollCache, count: int) -> list[asyncio.Task[bool]]:
+async def hold(held: PollCache, count: int) -> list[asyncio.Task[bool]]:
     waits = (held.wait_for_change(("cluster", f"edge-{number}"), FIRST, 30) for number in range(count))
-    return [asyncio.create_task(wait) for wait in waits]
-
-
-async def all_held(held: PollCache, count: int) -> None:
+    polls = [asyncio.create_task(wait) for wait in waits]
     while held.held_polls < count:
         await asyncio.sleep(0.001)
+    return polls
 
 
-def test_held_polls_do_not_read_while_the_database_is_away() -> None:
-    store = SlowStore()
-
-    async def act(held: PollCache) -> None:
-        polls = hold(held, 250)
-        await all_held(held, 250)
-        store.reads = 0
-        store.broadcast.publish([Disconnected()])
-        await asyncio.sleep(0.05)
-        assert (store.reads, held.held_polls) == (0, 250)
-        store.etag = SECOND
-        store.broadcast.publish([Resync()])
-        assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [True] * 250
-
-    with_cards(store, act)
+async def test_held_polls_do_not_read_while_the_database_is_away(store: SlowStore, held: PollCache) -> None:
+    polls = await hold(held, 250)
+    store.reads = 0
+    store.broadcast.publish([Disconnected()])
+    await asyncio.sleep(0.05)
+    assert (store.reads, held.held_polls) == (0, 250)
+    store.etag = SECOND
+    store.broadcast.publish([Resync()])
+    assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [True] * 250
 
 
-def test_resync_reads_the_nodes_of_held_polls_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resync_reads_the_nodes_of_held_polls_a_few_at_a_time(
+    store: SlowStore, held: PollCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(poll_cache, "READS_AT_ONCE", 20)
-    store = SlowStore()
 
-    async def act(held: PollCache) -> None:
-        polls = hold(held, 250)
-        await all_held(held, 250)
-        store.most_reading, store.etag = 0, SECOND
-        store.broadcast.publish([Resync()])
-        await asyncio.wait_for(asyncio.gather(*polls), 10)
-
-    with_cards(store, act)
+    polls = await hold(held, 250)
+    store.most_reading, store.etag = 0, SECOND
+    store.broadcast.publish([Resync()])
+    await asyncio.wait_for(asyncio.gather(*polls), 10)
     assert 1 <= store.most_reading <= 20
 
 
-def test_stopping_replica_ends_held_polls_over_some_time() -> None:
-    async def act(held: PollCache) -> None:
-        polls = hold(held, 60)
-        await all_held(held, 60)
-        held.release_waiters(5.0)
-        await asyncio.sleep(0.02)
-        assert 0 < len([poll for poll in polls if poll.done()]) < 30
-        assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [False] * 60
-
-    with_cards(SlowStore(), act)
+async def test_stopping_replica_ends_held_polls_over_some_time(held: PollCache) -> None:
+    polls = await hold(held, 60)
+    held.release_waiters(5.0)
+    await asyncio.sleep(0.02)
+    assert 0 < len([poll for poll in polls if poll.done()]) < 30
+    assert await asyncio.wait_for(asyncio.gather(*polls), 10) == [False] * 60
 
 
 @pytest.mark.parametrize(("count", "seconds", "together"), [(1000, 0.5, 100), (20, 10.0, 5)])
-def test_polls_end_in_time_and_not_slower_than_a_hundred_a_second(count: int, seconds: float, together: int) -> None:
-    async def act(held: PollCache) -> None:
-        polls = hold(held, count)
-        await all_held(held, count)
-        held.release_waiters(seconds)
-        await asyncio.sleep(0.02)
-        assert len([poll for poll in polls if poll.done()]) == together
-        await asyncio.wait_for(asyncio.gather(*polls), 10)
-
-    with_cards(SlowStore(), act)
+async def test_polls_end_in_time_and_not_slower_than_a_hundred_a_second(
+    held: PollCache, count: int, seconds: float, together: int
+) -> None:
+    polls = await hold(held, count)
+    held.release_waiters(seconds)
+    await asyncio.sleep(0.02)
+    assert len([poll for poll in polls if poll.done()]) == together
+    await asyncio.wait_for(asyncio.gather(*polls), 10)

@@ -132,9 +132,8 @@ class Scene:
         self.tainting.observe(self.api.put(EDGE, {**node(), **changes}))
 
     @property
-    def taints(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.api.objects[EDGE]["spec"]["taints"]
-        return found
+    def taints(self) -> Any:
+        return self.api.objects[EDGE]["spec"]["taints"]
 
     @property
     def patches(self) -> int:

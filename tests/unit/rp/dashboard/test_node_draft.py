@@ -42,9 +42,8 @@ def errors_by_field(form: dict[str, str], aad: bool = True) -> dict[str, str]:
     return {each.field: each.message for each in both if each.field != SECRET}
 
 
-def properties(form: dict[str, str], secret: str = "") -> dict[str, Any]:
-    made: dict[str, Any] = parse_draft(form).body(secret)["properties"]
-    return made
+def properties(form: dict[str, str], secret: str = "") -> Any:
+    return parse_draft(form).body(secret)["properties"]
 
 
 def test_draft_with_bootstrap_token_has_no_identity_and_is_managed() -> None:

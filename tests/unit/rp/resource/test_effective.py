@@ -70,22 +70,6 @@ def test_every_effective_value_is_of_the_node_or_the_pool(template: dict[str, An
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(PROPERTIES, PROPERTIES)
-def test_labels_and_taints_are_merged(template: dict[str, Any], own: dict[str, Any]) -> None:
-    def labels(document: dict[str, Any]) -> dict[str, str]:
-        found: dict[str, str] = document.get("nodeConfig", {}).get("labels", {})
-        return found
-
-    def taints(document: dict[str, Any]) -> dict[tuple[str, str], Any]:
-        found = document.get("nodeConfig", {}).get("taints", [])
-        return {(each["key"], each["effect"]): each for each in found}
-
-    merged = merge_properties(template, own)
-    assert labels(merged) == {**labels(template), **labels(own)}
-    assert taints(merged) == {**taints(template), **taints(own)}
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES)
 def test_merge_with_nothing_changes_nothing(some: dict[str, Any]) -> None:
     assert merge_properties(some, {}) == some

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.resource import validation
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.resource.validation import DesiredNode
+from aks_flex_rp.resource.validation import MAX_BODY_BYTES, MAX_DEPTH, MAX_VALUES, DesiredNode, parse_body
 from tests.unit.rp.resource.body_cases import NAME, Case, cases
 
 
@@ -74,3 +75,38 @@ def test_node_may_be_three_minor_versions_behind_and_never_newer(cluster: str, n
 def _knowing_the_secret(case: Case, kept: dict[str, dict[str, dict[str, str]]]) -> ValidationContext:
     principal = kept["azureAuth"].get("servicePrincipal", {})
     return replace(case.beside, stored_secret_client=principal.get("clientId", "").lower())
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"1" + b"}" * (levels - 1)
+
+
+def labels(count: int) -> bytes:
+    """Returns a body with this many values, including itself."""
+    return json.dumps({str(number): number for number in range(count - 1)}).encode()
+
+
+@pytest.mark.parametrize(
+    "body", [nested(MAX_DEPTH), labels(MAX_VALUES), b"\xef\xbb\xbf{}", b" " * (MAX_BODY_BYTES - 2) + b"{}"]
+)
+def test_body_within_limits_is_parsed(body: bytes) -> None:
+    assert isinstance(parse_body(body), dict)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (nested(MAX_DEPTH + 1), "nested more than 32 levels"),
+        (labels(MAX_VALUES + 1), "has 5001 values. The maximum is 5000"),
+        (b" " * (MAX_BODY_BYTES - 1) + b"{}", "larger than 1048576 bytes"),
+        (b'{"a": 1, "a": 2}', "'a' is a duplicate name"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b'{"a": "\\ud800"}', "is not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"{", "is not JSON"),
+    ],
+)
+def test_body_beyond_limits_or_malformed_is_refused(body: bytes, words: str) -> None:
+    said = parse_body(body)
+    assert isinstance(said, Problem)
+    assert words in said.message

@@ -1,4 +1,4 @@
-"""Tests of keys, records and the copy to PostgreSQL, with pools, revisions, enrolments and their machines."""
+"""Tests of keys, changed records and the copy to PostgreSQL, with every kind of data of a service."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp import raw_database
 from aks_flex_rp.key_rotation import reseal
-from aks_flex_rp.raw_database import COPIED_TABLES
+from aks_flex_rp.raw_database import COPIED_TABLES, SqliteDatabase
 from aks_flex_rp.service import open_sealer
+from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving
-from tests.service.rp.cli.test_maintenance import Cut
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ ATTACKS = {
 
 @dataclass(frozen=True)
 class PoolFleet:
-    """A service with a pool of two revisions, an enrolled machine, and one that waits for approval."""
+    """A service with a node that has a secret, one with a pending bundle, and a deleted one.
+
+    Its pool has two revisions, an enrolled machine, and one that waits for approval.
+    """
 
     made: ServiceSettings
     clusters: list[ClusterInfo]
+    url: str  # of the pending bundle
     enrolled: EnrollingMachine
     waiting: EnrollingMachine
     open_: PoolEnrolment
@@ -57,9 +61,11 @@ class PoolFleet:
         return Person(self.made.state_dir)
 
     def contents(self, made: ServiceSettings | None = None) -> Any:
-        """Returns all that the API shows of the pool, from a service that was started again."""
+        """Returns all that the API shows, from a service that was started again."""
         with serving(made or self.made, self.clusters) as service:
-            found = [each(service.admin) for each in (pool_of, revisions_of, node_of)]
+            api = service.admin
+            found = [api.pool("GET", POOL).json, api.pool("GET", POOL, "revisions").json, api.get("gone").error]
+            found += [api.list().json, api.get(f"{POOL}-a").json, api.credentials("edge-1").json]
             for each in self.at(service.admin):
                 found += [each.properties, each.machines]
             return found
@@ -77,19 +83,7 @@ class PoolFleet:
             assert manual.act("approve", {"fingerprint": fingerprint(self.waiting.key.thumbprint)}).status == 200
             assert manual.enrol(self.waiting).status == 200
             assert service.admin.get(self.waiting.hostname).properties["poolName"] == POOL
-
-
-def pool_of(admin: Api) -> Any:
-    return admin.pool("GET", POOL).json
-
-
-def revisions_of(admin: Api) -> Any:
-    return admin.pool("GET", POOL, "revisions").json["value"]
-
-
-def node_of(admin: Api) -> Any:
-    found = admin.get(f"{POOL}-a").properties
-    return {name: found[name] for name in ("poolName", "poolRevision", "effective", "config", "configVersion")}
+            assert service.admin.fetch(self.url).status == 200
 
 
 @pytest.fixture
@@ -103,10 +97,28 @@ def fleet(made: ServiceSettings, clusters: list[ClusterInfo]) -> PoolFleet:
         manual = PoolEnrolment.of(service.admin, POOL, maxUses=1, approval="manual")
         enrolled, waiting = open_.machine("a"), manual.machine("b")
         assert (open_.enrol(enrolled).status, manual.enrol(waiting).status) == (200, 202)
-    return PoolFleet(made, clusters, enrolled, waiting, open_, manual)
+        assert service.admin.put("edge-1", principal()).status == 201
+        url = service.admin.put("edge-2", token(), url=True).properties["configUrl"]
+        service.admin.put("gone")
+        service.admin.delete("gone")
+    return PoolFleet(made, clusters, url, enrolled, waiting, open_, manual)
 
 
-def test_pools_and_enrolments_survive_key_rotation(fleet: PoolFleet) -> None:
+class Cut(SqliteDatabase):
+    """A database that fails after this many changes."""
+
+    def __init__(self, connection: sqlite3.Connection, changes: int) -> None:
+        super().__init__(connection)
+        self._left = changes
+
+    async def change(self, text: str, *values: object) -> int:
+        if not self._left:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return await super().change(text, *values)
+
+
+def test_all_data_survives_key_rotation_and_the_old_key_is_removable(fleet: PoolFleet) -> None:
     before, person = fleet.contents(), fleet.person
     [old] = person.does("keys list --json").json
     new = person.does("keys add --json").json["id"]
@@ -114,14 +126,15 @@ def test_pools_and_enrolments_survive_key_rotation(fleet: PoolFleet) -> None:
     assert ROTATED in person.does("keys rotate").out
     assert person.does("keys prune").out == f"removed: {old['id']}\n"
     assert [each["id"] for each in person.does("keys list --json").json] == [new]
+    assert person.does("keys rotate").out == "re-encrypted: nothing to do\n"
 
     assert person.does("records list").out == "All records are authentic.\n"
     assert fleet.contents() == before
     fleet.check_machines_go_on()
 
 
-@pytest.mark.parametrize("changes", range(5, 12))
-def test_interrupted_rotation_with_pools_is_completed(fleet: PoolFleet, changes: int) -> None:
+@pytest.mark.parametrize("changes", range(0, 16, 2))
+def test_interrupted_key_rotation_is_completed_by_next_run(fleet: PoolFleet, changes: int) -> None:
     before, person = fleet.contents(), fleet.person
     person.does("keys add")
     with closing(raw_database.open_sqlite(fleet.made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
@@ -189,18 +202,27 @@ class Copied:
     person: Person
     made: ServiceSettings
 
+    def types(self, *words: str) -> Outcome:
+        return self.person.types(*words, "--config", str(self.person.state.with_name("config.yaml")))
+
     def does(self, *words: str) -> Outcome:
-        return self.person.does(*words, "--config", str(self.person.state.with_name("config.yaml")))
+        done = self.types(*words)
+        assert done.code == 0, done.err
+        return done
 
-    def copy(self) -> dict[str, int]:
-        moved: dict[str, int] = self.does(f"migrate --from {self.fleet.made.sqlite_file} --json").json
-        return moved
+    def copy(self) -> Any:
+        return self.does(f"migrate --from {self.fleet.made.sqlite_file} --json").json
 
 
-def test_pools_and_enrolments_survive_the_copy_to_postgresql(fleet: PoolFleet, copied: Copied) -> None:
-    before, moved = fleet.contents(), copied.copy()
-    counts = {name: moved[name] for name in ("pools", "pool_revisions", "enrolments", "enrolled_machines")}
-    assert counts == {"pools": 1, "pool_revisions": 2, "enrolments": 2, "enrolled_machines": 2}
+def test_all_data_survives_the_copy_to_postgresql(fleet: PoolFleet, copied: Copied) -> None:
+    before = fleet.contents()
+    assert copied.types("migrate", "--check").code == 1
+    counts = {"pools": 1, "pool_revisions": 2, "enrolments": 2, "enrolled_machines": 2, "nodes": 4, "clusters": 4}
+    assert copied.copy().items() >= counts.items()
+    assert copied.does("migrate", "--check").out.endswith("up to date\n")
+    again = copied.types("migrate", "--from", str(fleet.made.sqlite_file))
+    assert "already contains rows" in again.err
+    assert "pg_dump --format=custom" in copied.types("backup", "x.tar").err
     assert copied.does("records list").out == "All records are authentic.\n"
     assert fleet.contents(copied.made) == before
     fleet.check_machines_go_on(copied.made)
