@@ -52,6 +52,15 @@ class Az:
         az("cloud", "set", "--name", "Lab")
         return az
 
+    @classmethod
+    def signed_in(cls, cloud: Cloud, folder: Path, role: str, scope: str) -> Az:
+        """Returns an az that is signed in as a new principal with this role."""
+        az = cls.at(cloud, folder)
+        principal = cloud.directory.service_principal("az", "right")
+        cloud.assignments.put(scope, role, principal.object_id)
+        az.sign_in(principal)
+        return az
+
     def sign_in(self, principal: EntraPrincipal) -> None:
         words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT_ID)
         self("login", "--service-principal", *words)

@@ -15,9 +15,10 @@ from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_node.agent.config import loader
 from tests.agents import differences, flex
+from tests.enrolled_node import prepare_to_enrol
 from tests.harness import Lines
 from tests.providers import VERSION, InAzure, Provider
-from tests.wait import until, until_named
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,8 +42,7 @@ def provider(lab: Lab) -> Iterator[Provider]:
 
 def with_agent(add_machine: Add, name: str) -> EdgeMachine:
     machine = add_machine(name)
-    until_named(machine, "provider.flex.internal")
-    node_agent.install(machine)
+    prepare_to_enrol(machine)
     return machine
 
 

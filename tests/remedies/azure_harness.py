@@ -44,11 +44,7 @@ def running_azure(room: Path) -> Iterator[tuple[Cloud, CertificateAuthority]]:
 @contextmanager
 def owners_az(cloud: Cloud, folder: Path) -> Iterator[WarmAz]:
     """Starts the real az, signed in as an owner of the resource group."""
-    az = Az.at(cloud, folder)
-    owner = cloud.directory.service_principal("owner", "right")
-    cloud.assignments.put(GROUP_ID, OWNER, owner.object_id)
-    az.sign_in(owner)
-    with warmed(az) as warm:
+    with warmed(Az.signed_in(cloud, folder, OWNER, GROUP_ID)) as warm:
         yield warm
 
 

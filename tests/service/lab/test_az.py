@@ -43,11 +43,7 @@ KUBECONFIG = {
 @pytest.fixture(scope="module")
 def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
     """Returns an owner's az."""
-    az = Az.at(cloud, tmp_path_factory.mktemp("azure"))
-    principal = cloud.directory.service_principal("az", "right")
-    cloud.assignments.put(GROUP, OWNER, principal.object_id)
-    az.sign_in(principal)
-    with warmed(az) as warm:
+    with warmed(Az.signed_in(cloud, tmp_path_factory.mktemp("azure"), OWNER, GROUP)) as warm:
         yield warm
 
 
@@ -118,10 +114,7 @@ def test_az_shows_and_upgrades_a_flex_node_pool(
 
 
 def test_az_reports_authorization_failure_with_missing_action(cloud: Cloud, tmp_path: Path) -> None:
-    az = Az.at(cloud, tmp_path)
-    principal = cloud.directory.service_principal("reader", "right")
-    cloud.assignments.put(CLUSTER, READER, principal.object_id)
-    az.sign_in(principal)
+    az = Az.signed_in(cloud, tmp_path, READER, CLUSTER)
     refused = az.run("aks", "get-credentials", "--admin", *IN_GROUP, "--name", "plant", "--file", "-", check=False)
     assert not refused.ok
     assert "(AuthorizationFailed)" in refused.err

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_lab.processes import CommandResult
-    from tests.service.lab.cloud_harness import Cloud
     from tests.service.lab.deployment_harness import Whole
 
 GROUP = CLUSTER.partition("/providers/")[0]
@@ -35,23 +34,15 @@ def whole(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFact
         yield whole
 
 
-def signed_in(cloud: Cloud, role: str, folder: Path) -> Az:
-    az = Az.at(cloud, folder)
-    principal = cloud.directory.service_principal("az", "right")
-    cloud.assignments.put(GROUP, role, principal.object_id)
-    az.sign_in(principal)
-    return az
-
-
 @pytest.fixture(scope="module")
 def owner(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
-    with warmed(signed_in(whole.cloud, OWNER, tmp_path_factory.mktemp("owner"))) as az:
+    with warmed(Az.signed_in(whole.cloud, tmp_path_factory.mktemp("owner"), OWNER, GROUP)) as az:
         yield az
 
 
 @pytest.fixture(scope="module")
 def reader(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Az:
-    return signed_in(whole.cloud, READER, tmp_path_factory.mktemp("reader"))
+    return Az.signed_in(whole.cloud, tmp_path_factory.mktemp("reader"), READER, GROUP)
 
 
 def deploy(az: Az, verb: str, name: str, source: Path, *, check: bool = True, **parameters: Any) -> CommandResult:
@@ -202,7 +193,7 @@ def test_template_grants_no_permission_that_its_user_lacks(whole: Whole, owner: 
         "clientId": client_of("right"),
     }
     deploy(owner, "create", "right", ONE, **wanted, clientSecret=CANARY)
-    contributor = signed_in(whole.cloud, CONTRIBUTOR, tmp_path)
+    contributor = Az.signed_in(whole.cloud, tmp_path, CONTRIBUTOR, GROUP)
     deploy(contributor, "create", "right", ONE, **wanted)
     refused = deploy(contributor, "create", "right", ONE, check=False, **wanted, issueConfigUrls=True)
     assert "DeploymentOutputEvaluationFailed" in refused.err

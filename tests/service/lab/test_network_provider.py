@@ -195,11 +195,7 @@ def test_vpn_server_settings_are_read_from_gateway(owner: ArmSender, resources: 
 @pytest.mark.long
 def test_az_shows_lists_and_changes_gateways(cloud: Cloud, owner: ArmSender, tmp_path: Path) -> None:
     whole(owner)
-    az = Az.at(cloud, tmp_path / "azure")
-    principal = cloud.directory.service_principal("az-networks", "right")
-    cloud.assignments.put(GROUP, OWNER, principal.object_id)
-    az.sign_in(principal)
-    with warmed(az) as warm:
+    with warmed(Az.signed_in(cloud, tmp_path / "azure", OWNER, GROUP)) as warm:
         look_at_gateways(warm, tmp_path / "root.cer")
 
 
