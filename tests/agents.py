@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from aks_flex_lab.versions import NodeVersions
 
 
-def prepare(lab: Lab, machine: EdgeMachine, versions: NodeVersions | None = None, **changes: Any) -> None:
-    """Installs the agent and a configuration on a machine, after its network is up."""
+def install_agent(machine: EdgeMachine) -> None:
+    """Installs the agent, after the machine's network is up."""
     until_named(machine, "api.flex.internal")
     node_agent.install(machine)
+
+
+def prepare(lab: Lab, machine: EdgeMachine, versions: NodeVersions | None = None, **changes: Any) -> None:
+    """Installs the agent and a configuration on a machine, after its network is up."""
+    install_agent(machine)
     node_agent.write_configuration(machine, node_agent.configuration(lab, versions, changes))
 
 

@@ -6,11 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab import node_agent
 from aks_flex_node.timestamps import format_utc, parse_timestamp
 from tests.agents import facts, flex
 from tests.providers import VERSION, Provider
-from tests.wait import until, until_named
+from tests.wait import until
 
 if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
@@ -125,9 +124,3 @@ class EnrolledNode(KeyNode):
         lease = self.lab.cluster.get("lease", self.name, "--namespace=kube-node-lease") or {}
         renewed = lease.get("spec", {}).get("renewTime")
         return parse_timestamp(renewed).timestamp() if renewed else 0.0
-
-
-def prepare_to_enrol(machine: EdgeMachine) -> None:
-    """Installs the agent on a machine, after its network is up."""
-    until_named(machine, "provider.flex.internal")
-    node_agent.install(machine)

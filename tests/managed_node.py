@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab import node_agent
-from tests.agents import facts, flex
+from tests.agents import facts, flex, install_agent
 from tests.lab_machines import temporary_machine
 from tests.providers import VERSION, Provider
-from tests.wait import until, until_named
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +32,7 @@ class ManagedLabNode:
     @classmethod
     def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> ManagedLabNode:
         """Creates the resource and installs the agent; the machine has not joined."""
-        until_named(machine, "provider.flex.internal")
-        node_agent.install(machine)
+        install_agent(machine)
         principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
         return cls(lab, machine, principal, properties)
 

@@ -11,9 +11,8 @@ from aks_flex_lab import network, node_agent
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
 from aks_flex_node.azure.roles import FLEX_NODE_AGENT
-from tests.agents import differences, facts, flex
+from tests.agents import differences, facts, flex, install_agent
 from tests.lab_azure import azure_settings
-from tests.wait import until_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +53,7 @@ class PoolNode:
         **credential: str,
     ) -> Self:
         """Does the same with this identity and its credential, and with an update policy."""
-        until_named(machine, "api.flex.internal")
-        node_agent.install(machine)
+        install_agent(machine)
         lab.azure.assignments.put(pool_id(pool), FLEX_NODE_AGENT.id, principal.object_id)
         identity = {"clientId": principal.client_id, **credential}
         azure = azure_settings(lab, authorityHost=network.LOGIN_URL, servicePrincipal=identity)

@@ -18,10 +18,10 @@ from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, R
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
 from aks_flex_node.azure.roles import FLEX_NODE_AGENT
-from tests.agents import differences, flex
+from tests.agents import differences, flex, install_agent
 from tests.lab_azure import COPIES, arc_machine, azure_settings, roles_of, sort_packages
 from tests.remedies.catalogue import advice
-from tests.wait import until, until_named
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,8 +59,7 @@ def pools(lab: Lab) -> Iterator[LabPools]:
 
 def prepare(lab: Lab, machine: EdgeMachine, **azure: Any) -> None:
     """Installs the agent, and writes a file with an identity and with the endpoints of the lab's Azure."""
-    until_named(machine, "api.flex.internal")
-    node_agent.install(machine)
+    install_agent(machine)
     document = {"azure": azure_settings(lab, **azure), "npd": {"version": NodeVersions().npd}}
     node_agent.write_configuration(machine, document, OWN)
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab import network, node_agent
+from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import OWNER_ROLE_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.container import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
+from tests.agents import install_agent
 from tests.azure_cli import build_extension
 from tests.lab_machines import temporary_machine
-from tests.wait import until, until_named
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +73,7 @@ def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
     with temporary_machine(lab, NAME, lent=(folder,)) as machine:
-        until_named(machine, "provider.flex.internal")
-        node_agent.install(machine)
+        install_agent(machine)
         machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
         install_extension(machine, tmp_path_factory.mktemp("extension"))
         yield machine

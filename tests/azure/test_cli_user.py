@@ -16,10 +16,9 @@ from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.tools import catalog
 from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT
-from tests.agents import differences
+from tests.agents import differences, install_agent
 from tests.lab_azure import arc_machine, azure_settings, roles_of
 from tests.lab_machines import temporary_machine
-from tests.wait import until_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +42,7 @@ def machine(lab: Lab) -> Iterator[EdgeMachine]:
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
     with temporary_machine(lab, "op-1", lent=(folder,)) as machine:
-        until_named(machine, "api.flex.internal")
-        node_agent.install(machine)
+        install_agent(machine)
         machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
         machine.run("useradd", "--create-home", "alice")
         machine.run("sh", "-c", "echo 'alice ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/alice")

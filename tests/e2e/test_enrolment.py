@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agents import differences, flex
-from tests.enrolled_node import Enrolments, prepare_to_enrol
+from tests.agents import differences, flex, install_agent
+from tests.enrolled_node import Enrolments
 from tests.providers import Provider
 from tests.wait import until
 
@@ -33,7 +33,7 @@ def enrolments(lab: Lab) -> Iterator[Enrolments]:
 
 def prepared(add: Add, name: str) -> EdgeMachine:
     machine = add(name)
-    prepare_to_enrol(machine)
+    install_agent(machine)
     return machine
 
 

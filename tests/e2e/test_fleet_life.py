@@ -13,9 +13,9 @@ import pytest
 from aks_flex_lab import network
 from aks_flex_lab.components.azure import IMDS_ADDRESS
 from aks_flex_lab.processes import run
-from tests.agents import differences, facts, flex
+from tests.agents import differences, facts, flex, install_agent
 from tests.client_certificates import with_end
-from tests.enrolled_node import EnrolledNode, Enrolments, prepare_to_enrol
+from tests.enrolled_node import EnrolledNode, Enrolments
 from tests.harness import Lines
 from tests.lab_machines import temporary_machine
 from tests.providers import Provider
@@ -102,7 +102,7 @@ def node(lab: Lab, no_azure: None) -> Iterator[AzureFreeNode]:
     with temporary_machine(lab, "fleet-1") as machine:
         enrolments = Enrolments(Provider(lab), "fleet")
         enrolments.put_pool(versions=OLDER)
-        prepare_to_enrol(machine)
+        install_agent(machine)
         router = SiteRouter(lab.network.site_namespace(machine.site()), machine.record.address)
         with router.dropping(network.AZURE, IMDS_ADDRESS):
             found = AzureFreeNode(lab, machine, enrolments, machine.snapshot(), router)

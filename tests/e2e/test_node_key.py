@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agents import differences, facts, flex
-from tests.enrolled_node import KeyNode, prepare_to_enrol
+from tests.agents import differences, facts, flex, install_agent
+from tests.enrolled_node import KeyNode
 from tests.managed_node import ManagedLabNode
 from tests.providers import VERSION
 from tests.wait import until
@@ -57,7 +57,7 @@ class UnidentifiedNode(KeyNode):
 @pytest.fixture
 def node(lab: Lab, add_machine: Add) -> Iterator[UnidentifiedNode]:
     machine = add_machine("key-1")
-    prepare_to_enrol(machine)
+    install_agent(machine)
     made = UnidentifiedNode(lab, machine)
     yield made
     made.provider.delete(made.name)
@@ -112,7 +112,7 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: Unidentifie
 
 def test_second_machine_is_refused_in_words(lab: Lab, node: UnidentifiedNode, add_machine: Add) -> None:
     other = add_machine("key-2")
-    prepare_to_enrol(other)
+    install_agent(other)
     before = other.snapshot()
     url = node.url()
     flex(node.machine, "bootstrap", "--dry-run", "--config-url", url)  # fetches the URL, and so binds it

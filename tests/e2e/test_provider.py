@@ -14,8 +14,7 @@ from aks_flex_lab import node_agent
 from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_node.agent.config import loader
-from tests.agents import differences, flex
-from tests.enrolled_node import prepare_to_enrol
+from tests.agents import differences, flex, install_agent
 from tests.harness import Lines
 from tests.providers import VERSION, InAzure, Provider
 from tests.wait import until
@@ -42,7 +41,7 @@ def provider(lab: Lab) -> Iterator[Provider]:
 
 def with_agent(add_machine: Add, name: str) -> EdgeMachine:
     machine = add_machine(name)
-    prepare_to_enrol(machine)
+    install_agent(machine)
     return machine
 
 

@@ -12,8 +12,8 @@ from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.broken_release import broken_containerd
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.mirror.fault_rules import StatusFault
-from tests.agents import flex
-from tests.enrolled_node import EnrolledNode, Enrolments, prepare_to_enrol
+from tests.agents import flex, install_agent
+from tests.enrolled_node import EnrolledNode, Enrolments
 from tests.providers import Provider
 from tests.wait import until
 
@@ -98,7 +98,7 @@ def fleet(lab: Lab) -> Iterator[Fleet]:
     nodes = tuple(EnrolledNode(lab, machine, enrolments) for machine in machines)
 
     def join(node: EnrolledNode) -> None:
-        prepare_to_enrol(node.machine)
+        install_agent(node.machine)
         node.join()
 
     with ThreadPoolExecutor(len(nodes)) as threads:
