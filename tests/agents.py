@@ -38,6 +38,10 @@ def facts(machine: EdgeMachine, *words: str, check: bool = True) -> Any:
     return json.loads(flex(machine, *words, "--json", check=check).out)
 
 
+def exists(machine: EdgeMachine, path: str) -> bool:
+    return machine.run("test", "-e", path, check=False).ok
+
+
 def web_pod(name: str, node: str, *, app: str = "web", **spec: Any) -> dict[str, Any]:
     """Returns the manifest of a web server pod bound to a node."""
     container: dict[str, Any] = {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.agents import facts, flex, install_agent
+from tests.agents import exists, facts, flex, install_agent
 from tests.lab_machines import temporary_machine
 from tests.providers import VERSION, Provider
 from tests.wait import until
@@ -81,12 +80,15 @@ class ManagedLabNode:
 
     def wait_until_left(self) -> None:
         """Waits until the daemon's job has unbootstrapped the machine."""
-        run = partial(self.machine.run, check=False)
-        until(lambda: not run("test", "-e", "/var/lib/aks-flex-node").ok, f"{self.name} leaves")
-        until(lambda: not run("systemctl", "is-active", "aks-flex-node-job").ok, "and is done")
+        until(lambda: not exists(self.machine, "/var/lib/aks-flex-node"), f"{self.name} leaves")
+        active = ("systemctl", "is-active", "aks-flex-node-job")
+        until(lambda: not self.machine.run(*active, check=False).ok, "and is done")
 
     def node(self) -> Any:
         return self.lab.cluster.get("node", self.name)
+
+    def kubelet_version(self) -> str:
+        return str(self.node()["status"]["nodeInfo"]["kubeletVersion"])
 
     def max_pods(self) -> int:
         """Returns how many pods the Node has capacity for."""

@@ -11,7 +11,7 @@ from aks_flex_lab import network, node_agent
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
 from aks_flex_node.azure.roles import FLEX_NODE_AGENT
-from tests.agents import differences, facts, flex, install_agent
+from tests.agents import differences, exists, facts, flex, install_agent
 from tests.lab_azure import azure_settings
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class PoolNode:
         self.lab.cluster.run("delete", "node", self.name, "--wait=false")
 
     def has(self, path: str) -> bool:
-        return self.machine.run("test", "-e", path, check=False).ok
+        return exists(self.machine, path)
 
     @property
     def is_clean(self) -> bool:

@@ -13,7 +13,7 @@ import urllib3
 
 from aks_flex_lab.mirror.fault_rules import CutFault, SlowFault, StatusFault
 from aks_flex_node.api.contract import CORDONED_ANNOTATION
-from tests.agents import flex
+from tests.agents import exists, flex
 from tests.chaos.attempts import Tried
 from tests.chaos.expected_state import Wanted
 from tests.chaos.invariants import HOME
@@ -71,7 +71,7 @@ def leave_and_return(it: Tried) -> None:
 
 
 def has_left(it: Tried) -> bool:
-    is_there = it.machine.run("test", "-e", HOME, check=False).ok
+    is_there = exists(it.machine, HOME)
     return not is_there and not it.machine.run("systemctl", "is-active", WORK, check=False).ok
 
 

@@ -14,7 +14,7 @@ from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
-from tests.agents import flex
+from tests.agents import exists, flex
 from tests.lab_azure import arc_machine, differences_but_copies, roles_of, sort_packages
 from tests.lab_machines import temporary_machine
 from tests.remedies.catalogue import command
@@ -142,7 +142,7 @@ def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
     told = facts(machine)
     assert (told["status"], told["resourceId"]) == ("Connected", there["id"])
     assert told["services"] == {"himdsd.service": "active", "gcad.service": "active", "extd.service": "active"}
-    assert not machine.run("test", "-e", "/run/aks-flex-node-arc.json", check=False).ok
+    assert not exists(machine, "/run/aks-flex-node-arc.json")
 
     flex(machine, "arc", "unregister", "--yes")
     flex(machine, "unbootstrap", "--yes")
@@ -238,7 +238,7 @@ def test_arc_package_not_signed_by_expected_key_is_not_installed(
     write_config(lab, machine, operator, package=package(lab))
     assert words in failure(machine, name)
     assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
-    assert not machine.run("test", "-e", "/var/lib/aks-flex-node-packages", check=False).ok
+    assert not exists(machine, "/var/lib/aks-flex-node-packages")
 
 
 def test_stopped_himds_is_started_and_masked_himds_is_reported(
@@ -334,7 +334,7 @@ def test_offline_unregister_clears_machine_and_lists_azure_cleanup(lab: Lab, mac
 
 def test_arc_register_waits_for_dpkg_lock(machine: EdgeMachine) -> None:
     machine.run("systemd-run", "--unit=busy", "python3", "-c", LOCK)
-    until(lambda: machine.run("test", "-e", "/run/locked", check=False).ok, "dpkg is locked")
+    until(lambda: exists(machine, "/run/locked"), "dpkg is locked")
     machine.run(
         "systemd-run",
         "--unit=later",

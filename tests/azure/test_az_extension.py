@@ -14,7 +14,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.container import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
-from tests.agents import install_agent
+from tests.agents import exists, install_agent
 from tests.azure_cli import build_extension
 from tests.lab_machines import temporary_machine
 from tests.wait import until
@@ -121,5 +121,5 @@ def test_node_is_created_updated_and_deleted_with_az_extension(lab: Lab, machine
     assert labels(lab)["shown"] == "yes"
 
     typed(machine, f"az aks flex-node delete {ON_NODE} --yes")
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{NAME} leaves")
+    until(lambda: not exists(machine, "/var/lib/aks-flex-node"), f"{NAME} leaves")
     assert lab.cluster.get("node", NAME) is None

@@ -14,7 +14,7 @@ import pytest
 
 from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import RESOURCE_GROUP_ID
-from tests.agents import flex, pod_runs, web_pod
+from tests.agents import exists, flex, pod_runs, web_pod
 from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
 from tests.lab_azure import differences_but_copies, sort_packages
 from tests.managed_node import ManagedLabNode
@@ -97,7 +97,7 @@ def replace_certificate(node: ManagedLabNode) -> None:
     """Deletes the kubelet's certificate; the kubelet gets another with its Azure identity."""
     own = f"{KUBELET}/pki/kubelet-client-current.pem"
     node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
-    until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
+    until(lambda: exists(node.machine, own), f"{node.name} gets a certificate")
 
 
 @pytest.mark.promise
@@ -121,7 +121,7 @@ def test_managed_identity_node_switches_from_tokens_to_certificate(
     def certified(node: ManagedLabNode) -> None:
         """Switches a running node from tokens to a certificate."""
         node.wait_until_applied(node.update(kubernetesAuth=CERTIFICATE))
-        assert node.machine.run("test", "-e", f"{KUBELET}/pki/kubelet-client-current.pem", check=False).ok
+        assert exists(node.machine, f"{KUBELET}/pki/kubelet-client-current.pem")
         until(lambda: role_of(lab, node) == "system:node-bootstrapper", "its identity may do less")
 
     run_life_cycle(node, certified)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.contract import CORDONED_ANNOTATION
-from tests.agents import flex
+from tests.agents import exists, flex
 from tests.chaos.expected_state import OURS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def on_the_machine(it: Tried) -> list[str]:
     secret = kept["config"]["azure"]["servicePrincipal"].pop("clientSecret")
     kept["config"]["azure"].pop("bootstrapToken", None)
     verified = flex(it.machine, "verify", check=False)
-    left = [name for name in UNFINISHED if it.machine.run("test", "-e", f"{HOME}/{name}", check=False).ok]
+    left = [name for name in UNFINISHED if exists(it.machine, f"{HOME}/{name}")]
     pairs = {
         "runc": (it.shell("runc --version | head -n1").rpartition(" ")[2], it.wanted.versions["runc"]),
         "current-config.json": (kept, {"config": known["config"], "configVersion": known["configVersion"]}),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tests.agents import differences, flex, web_pod
+from tests.agents import differences, exists, flex, web_pod
 from tests.chaos import invariants
 from tests.chaos.attempts import Tried
 from tests.chaos.expected_state import NEWER, OLDER, OURS, Wanted
@@ -193,7 +193,7 @@ def not_rolled_back(on: Subject) -> list[str]:
 
 
 def not_left(on: Subject) -> list[str]:
-    if on.machine.run("test", "-e", invariants.HOME, check=False).ok:
+    if exists(on.machine, invariants.HOME):
         return [f"{invariants.HOME} exists"]
     if on.it.managed.node() is not None:
         return ["the Node exists"]

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.agents import web_pod
+from tests.agents import exists, web_pod
 from tests.chaos.expected_state import NEWER, OLDER
 from tests.chaos.invariants import HOME, settle
 from tests.wait import until
@@ -56,7 +56,7 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
     moment = chance.uniform(0, LONGEST)
     boot = it.managed.node()["status"]["nodeInfo"]["bootID"]
     it.want(downgrade=not up, versions=NEWER if up else OLDER)
-    until(lambda: it.machine.run("test", "-e", f"{HOME}/update-journal.json", check=False).ok, "the update begins")
+    until(lambda: exists(it.machine, f"{HOME}/update-journal.json"), "the update begins")
     time.sleep(moment)
     begun = time.monotonic()
     it.machine.power_cycle()

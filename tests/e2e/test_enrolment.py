@@ -37,11 +37,6 @@ def prepared(add: Add, name: str) -> EdgeMachine:
     return machine
 
 
-def is_ready(lab: Lab, node: str) -> bool:
-    conditions = lab.cluster.get("node", node)["status"]["conditions"]
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
 @pytest.mark.promise
 def test_two_machines_join_with_one_url(lab: Lab, add_machine: Add, enrolments: Enrolments) -> None:
     machines = [prepared(add_machine, name) for name in ("enrol-1", "enrol-2")]
@@ -52,7 +47,7 @@ def test_two_machines_join_with_one_url(lab: Lab, add_machine: Add, enrolments: 
     nodes = {each["nodeName"] for each in enrolments.machines(name)}
     assert nodes == {"edge-0001", "edge-0002"}
     for node in nodes:
-        assert is_ready(lab, node)
+        assert lab.cluster.node_ready(node)
         until(partial(enrolments.has_key, node), f"{node} reports by its key")
     flex(machines[0], "agent", "--config-url", url)  # again: takes no use, and changes nothing
     assert len(enrolments.machines(name)) == 2
@@ -74,4 +69,4 @@ def test_machine_waits_for_its_approval(lab: Lab, add_machine: Add, enrolments: 
         joining = threads.submit(flex, machine, "agent", "--config-url", url)
         enrolments.ask("POST", "enrolments", name, "approve", body={"fingerprint": waiting["fingerprint"]})
         joining.result()
-    assert is_ready(lab, "enrol-3")
+    assert lab.cluster.node_ready("enrol-3")

@@ -12,7 +12,7 @@ from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, LOCATION
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pki import CertificateAuthority
-from tests.agents import differences, flex, pod_runs, web_pod
+from tests.agents import differences, exists, flex, pod_runs, web_pod
 from tests.managed_node import ManagedLabNode
 from tests.wait import until
 
@@ -161,7 +161,7 @@ def test_managed_node_recovers_from_lost_node_object_and_kubeconfig(
 
     kubeconfig = "/var/lib/kubelet/kubeconfig"
     machine.run("sh", "-c", f"rm {kubeconfig} /var/lib/kubelet/pki/kubelet-client-*; systemctl restart kubelet")
-    until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back")
+    until(lambda: exists(machine, kubeconfig), "its kubeconfig is back")
     node.wait_until_ready()
     until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
 

@@ -139,7 +139,7 @@ def test_node_deleted_during_the_health_check_is_no_fault_of_the_version(lab: La
     until(
         lambda: run(node, "readlink -f /usr/local/bin/kubelet").count("1.36.3") == 1, "the new kubelet is installed"
     )
-    until(lambda: node.node()["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3", "the new kubelet has reported")
+    until(lambda: node.kubelet_version() == "v1.36.3", "the new kubelet has reported")
     lab.cluster.run("delete", "node", node.name, "--wait=false")
     until(lambda: uid(node) not in {"", before}, "the Node is registered again")
     node.wait_until_applied(version)

@@ -49,10 +49,6 @@ def reason(node: ManagedLabNode) -> str:
     return node.condition("ConfigApplied").get("reason", "")
 
 
-def kubelet(node: ManagedLabNode) -> str:
-    return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
-
-
 @pytest.mark.promise
 def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedLabNode, broken: str) -> None:
     before = node.applied()
@@ -64,7 +60,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: ManagedL
     assert "this one was built to fail" in node.condition("UpgradeFailed")["message"]
     until(lambda: reason(node) == "ServiceFailed", "the configuration is reported as not applied")
     assert node.applied() == before
-    assert kubelet(node) == "v1.35.4"
+    assert node.kubelet_version() == "v1.35.4"
     assert not node.node()["spec"].get("unschedulable")
     assert node.status()["daemon"]["pending"]["reason"] == "service-failed"
     flex(node.machine, "health")
@@ -95,7 +91,7 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     said = node.condition("ConfigApplied")["message"]
     assert "default/web-faults-1" in said
     assert "web-budget" in said
-    assert kubelet(node) == "v1.35.4"
+    assert node.kubelet_version() == "v1.35.4"
     assert not node.node()["spec"].get("unschedulable")
     assert lab.cluster.get("pod", "web-faults-1")["status"]["phase"] == "Running"
 
@@ -103,7 +99,7 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     lab.cluster.run("delete", "pdb", "web-budget")
     advice("drain-timed-out", "increase `updatePolicy.drainTimeoutSeconds`")
     node.wait_until_applied(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
-    assert kubelet(node) == "v1.36.3"
+    assert node.kubelet_version() == "v1.36.3"
 
 
 def test_update_waits_for_maintenance_window_and_end_of_pause(node: ManagedLabNode) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agents import differences
+from tests.agents import differences, exists
 from tests.managed_node import ManagedLabNode
 from tests.releases import published
 from tests.wait import until
@@ -40,7 +40,7 @@ def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_ma
         until(lambda: agent(node) == "0.2.0", "it is another version")
         node.update(versions={})
         until(lambda: agent(node) == first, "it is what the machine came with")
-        until(lambda: not machine.run("test", "-e", "/opt/aks-flex-node/agent", check=False).ok, "and nothing else")
+        until(lambda: not exists(machine, "/opt/aks-flex-node/agent"), "and nothing else")
         until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "the work has ended")
         assert node.status()["daemon"]["lastJob"]["result"] == "done"
         node.update(versions={"agent": "0.2.0"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agents import differences, facts, flex, install_agent
+from tests.agents import differences, exists, facts, flex, install_agent
 from tests.enrolled_node import KeyNode
 from tests.managed_node import ManagedLabNode
 from tests.providers import VERSION
@@ -80,7 +80,7 @@ def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: Unidentifie
     # The certificate is lost: the key gets a new bootstrap token for the node.
     machine.run("rm", "-rf", "/var/lib/kubelet/pki")
     machine.run("systemctl", "restart", "kubelet")
-    until(lambda: machine.run("test", "-e", "/var/lib/kubelet/pki/kubelet-client-current.pem", check=False).ok, "new")
+    until(lambda: exists(machine, "/var/lib/kubelet/pki/kubelet-client-current.pem"), "new")
     until(node.is_ready, "the node is Ready again")
 
     # One damaged file never loses the node.

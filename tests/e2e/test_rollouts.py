@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.broken_release import broken_containerd
-from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.mirror.fault_rules import StatusFault
 from tests.agents import flex, install_agent
 from tests.enrolled_node import EnrolledNode, Enrolments
+from tests.lab_machines import temporary_machine
 from tests.providers import Provider
 from tests.wait import until
 
@@ -91,32 +92,27 @@ def web_server() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def fleet(lab: Lab) -> Iterator[Fleet]:
     """Yields three nodes of a pool, each with a pod."""
-    with lab.exclusive():
-        machines = [lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1") for name in NAMES]
-    enrolments = Enrolments(Provider(lab), "waves")
-    enrolments.put_pool(versions=VERSIONS)
-    nodes = tuple(EnrolledNode(lab, machine, enrolments) for machine in machines)
+    with ExitStack() as stack:
+        machines = [stack.enter_context(temporary_machine(lab, name)) for name in NAMES]
+        enrolments = Enrolments(Provider(lab), "waves")
+        enrolments.put_pool(versions=VERSIONS)
+        nodes = tuple(EnrolledNode(lab, machine, enrolments) for machine in machines)
 
-    def join(node: EnrolledNode) -> None:
-        install_agent(node.machine)
-        node.join()
+        def join(node: EnrolledNode) -> None:
+            install_agent(node.machine)
+            node.join()
 
-    with ThreadPoolExecutor(len(nodes)) as threads:
-        list(threads.map(join, nodes))
-    for node in nodes:
-        until(node.is_whole, f"{node.name} is Ready")
-    lab.cluster.apply(web_server())
-    found = Fleet(lab, nodes, enrolments)
-    until(found.is_whole, "the pods answer")
-    yield found
-    lab.mirror.reset()
-    lab.cluster.run("delete", "daemonset", "waves", "--ignore-not-found", "--wait=false")
-    enrolments.delete()
-    with lab.exclusive():
-        for machine in machines:
-            lab.inventory.remove(machine)
-    for name in NAMES:
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            list(threads.map(join, nodes))
+        for node in nodes:
+            until(node.is_whole, f"{node.name} is Ready")
+        lab.cluster.apply(web_server())
+        found = Fleet(lab, nodes, enrolments)
+        until(found.is_whole, "the pods answer")
+        yield found
+        lab.mirror.reset()
+        lab.cluster.run("delete", "daemonset", "waves", "--ignore-not-found", "--wait=false")
+        enrolments.delete()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_lab.mirror.fault_rules import StatusFault
 from aks_flex_node.agent.paths import CURRENT_CONFIG, STAGING_CONFIG
-from tests.agents import flex
+from tests.agents import exists, flex
 from tests.managed_node import temporary_node
 from tests.wait import until
 
@@ -42,10 +42,6 @@ def orders(node: ManagedLabNode, versions: dict[str, str]) -> None:
     node.machine.run("sh", "-c", f"umask 077 && printf %s {shlex.quote(text)} > {STAGING_CONFIG}")
 
 
-def kubelet(node: ManagedLabNode) -> str:
-    return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
-
-
 def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: ManagedLabNode) -> None:
     node.machine.run("systemctl", "stop", "aks-flex-node")
     orders(node, NEW)
@@ -59,7 +55,7 @@ def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Man
     differs = flex(node.machine, "verify", check=False).out.split()
     assert differs == ["service", "start", "aks-flex-node.service"]
     flex(node.machine, "artifacts", "clean", "--old")  # keeps what is staged
-    assert kubelet(node) == "v1.35.4"
+    assert node.kubelet_version() == "v1.35.4"
 
     lab.mirror.add("*", StatusFault(503))
     try:
@@ -68,14 +64,14 @@ def test_update_of_staged_config_succeeds_without_the_mirror(lab: Lab, node: Man
         node.wait_until_applied(version)
     finally:
         lab.mirror.reset()
-    until(lambda: kubelet(node) == "v1.36.3", "the Node reports its new kubelet")
-    until(lambda: not node.machine.run("test", "-e", STAGED, check=False).ok, "what was staged is gone")
+    until(lambda: node.kubelet_version() == "v1.36.3", "the Node reports its new kubelet")
+    until(lambda: not exists(node.machine, STAGED), "what was staged is gone")
     flex(node.machine, "verify")
 
 
 def is_staged_by_daemon(node: ManagedLabNode) -> bool:
     """Returns whether the node has reported it. A poll removes a configuration that the provider did not send."""
-    if not node.machine.run("test", "-e", STAGING_CONFIG, check=False).ok:
+    if not exists(node.machine, STAGING_CONFIG):
         orders(node, NEW)
     return bool(node.provider.get(node.name)["status"].get("stagedPoolRevision") == 5)
 
@@ -87,7 +83,7 @@ def test_daemon_stages_in_a_unit_of_its_own_and_reports_it(node: ManagedLabNode)
     assert "Pool revision 5 is staged" in node.machine.run("journalctl", "-u", "aks-flex-node-stage", "-o", "cat").out
 
     # The provider does not announce it: the next poll withdraws it, and everything that was staged goes.
-    until(lambda: not node.machine.run("test", "-e", STAGED, check=False).ok, "what was staged is removed")
+    until(lambda: not exists(node.machine, STAGED), "what was staged is removed")
     until(lambda: "stagedPoolRevision" not in node.provider.get(node.name)["status"], "and the report says so")
     assert node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out == begun
     flex(node.machine, "verify")

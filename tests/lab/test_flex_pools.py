@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from aks_flex_lab.cluster import LabCluster
 from aks_flex_lab.pools import LabPools
+from tests.agents import disruption_budget
 from tests.harness import LAB, command
 from tests.remedies.lab_harness import error_name
 from tests.wait import until
@@ -82,12 +83,6 @@ POD = {
         "containers": [{"name": "main", "image": "none"}],
     },
 }
-BUDGET = {
-    "apiVersion": "policy/v1",
-    "kind": "PodDisruptionBudget",
-    "metadata": {"name": "guarded", "namespace": "default"},
-    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
-}
 
 
 def test_corrected_pool_command_changes_the_pool(pools: LabPools) -> None:
@@ -130,7 +125,7 @@ def test_pool_upgrade_drains_and_deletes_a_node_of_the_cluster(pools: LabPools) 
     node = cluster.get("node", NODE)
     assert node["metadata"]["labels"]["tier"] == "gold"
     assert {"key": "edge", "value": "true", "effect": "NoSchedule"} in node["spec"]["taints"]
-    cluster.apply(POD, BUDGET)
+    cluster.apply(POD, disruption_budget("guarded", app="guarded"))
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.run("patch", "pod", "guarded", "--subresource=status", "--type=merge", "-p", json.dumps(running))
     pools.put(POOL, {"orchestratorVersion": NEW}, wait=False)

@@ -16,6 +16,7 @@ from aks_flex_lab.errors import LabError
 from aks_flex_lab.machines.base_system import INIT_PATH, DebianRelease
 from aks_flex_lab.machines.container import NSPAWN_DIRECTORY
 from aks_flex_lab.processes import ProcessHandle, run
+from tests.agents import exists
 from tests.harness import LAB, command
 from tests.remedies.lab_harness import error_name
 from tests.wait import until
@@ -82,7 +83,7 @@ def test_reboot_keeps_disk_and_drops_runtime_state(add_machine: Add) -> None:
 
     assert machine.run("cat", "/proc/sys/kernel/random/boot_id").out != first
     assert machine.run("cat", "/root/file").out == "kept\n"
-    assert not machine.run("test", "-e", "/run/file", check=False).ok
+    assert not exists(machine, "/run/file")
     assert "-A INPUT" not in machine.run("iptables-save").out
 
 
@@ -95,7 +96,7 @@ def test_power_cut_kills_processes_without_sigterm_and_keeps_disk(add_machine: A
     machine.power_cycle()
 
     assert machine.run("cat", "/root/file").out == "kept\n"
-    assert not machine.run("test", "-e", "/root/asked", check=False).ok
+    assert not exists(machine, "/root/asked")
     assert not machine.run("systemctl", "is-active", "polite", check=False).ok
 
 

@@ -113,7 +113,7 @@ class NodeLifecycle:
         assert not (left := differences(self.before, self.machine)), "\n".join(left)
 
     def _kubelet(self) -> str:
-        return str(self.node.node()["status"]["nodeInfo"]["kubeletVersion"])
+        return self.node.kubelet_version()
 
     def _status(self, condition: str) -> str:
         return self.node.condition(condition).get("status", "")
