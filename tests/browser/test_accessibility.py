@@ -100,18 +100,14 @@ def test_page_error_is_recorded(open_page: Opened, body: str, trouble: str) -> N
     assert any(trouble in each for each in open_page.troubles), open_page.troubles
 
 
-def test_script_error_is_recorded(open_page: Opened) -> None:
-    page = open_page()
-    shown(page, "<script>throw new Error('broken')</script>")
-    open_page.expect("broken")
-    assert open_page.troubles == ["script failed: broken"]
-
-
-def test_dialog_is_recorded_and_does_not_block(open_page: Opened) -> None:
-    page = open_page()
-    shown(page, "<script>alert('boo')</script>")
-    open_page.expect("boo")
-    assert open_page.troubles == ["dialog: boo"]
+@pytest.mark.parametrize(
+    ("script", "trouble"),
+    [("throw new Error('broken')", "script failed: broken"), ("alert('boo')", "dialog: boo")],
+)
+def test_script_error_and_dialog_are_recorded_and_do_not_block(open_page: Opened, script: str, trouble: str) -> None:
+    shown(open_page(), f"<script>{script}</script>")
+    open_page.expect(trouble)
+    assert open_page.troubles == [trouble]
 
 
 def test_unexpected_page_error_fails_test(open_page: Opened) -> None:

@@ -56,6 +56,11 @@ def operation(status: str = "", result: str = "") -> AzureOperation:
     return AzureOperation("a thing", THING, "2024-05-01", status, result, 1000.0)
 
 
+def waited(azure: Answers, status: str = STATUS) -> Any:
+    """Waits for an operation with this status URL; returns its result."""
+    return wait_for_operation(azure, operation(status), Clock().patience(), print)
+
+
 def test_operation_is_polled_by_status_url_and_returns_resource() -> None:
     clock, notes = Clock(), list[str]()
     azure = Answers(
@@ -78,21 +83,21 @@ def test_operation_with_result_url_returns_that_result() -> None:
 
 def test_operation_without_status_url_polls_provisioning_state() -> None:
     azure = Answers({THING: [{"properties": {"provisioningState": "Updating"}}, DONE]})
-    assert wait_for_operation(azure, operation(), Clock().patience(), print) == DONE
+    assert waited(azure, "") == DONE
 
 
 def test_operation_with_expired_status_url_polls_resource_instead() -> None:
     azure = Answers(
         {STATUS: [refused_error(404, "{}")], THING: [{"properties": {"provisioningState": "Updating"}}, DONE]}
     )
-    assert wait_for_operation(azure, operation(STATUS), Clock().patience(), print) == DONE
+    assert waited(azure) == DONE
 
 
 @pytest.mark.parametrize("state", ["Failed", "Canceled"])
 def test_failed_operation_reports_azure_code_and_message(state: str) -> None:
     said = {"status": state, "error": {"code": "NoRoom", "message": "There is no room."}}
     with pytest.raises(AzureCallError, match=r"for a thing ended with .*NoRoom: There is no room\.") as caught:
-        wait_for_operation(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
+        waited(Answers({STATUS: [said]}))
     assert (caught.value.name, caught.value.code, caught.value.retryable) == (
         "azure-operation-failed",
         "NoRoom",
@@ -104,14 +109,12 @@ def test_operation_poll_retries_after_throttling_and_server_errors() -> None:
     azure = Answers(
         {STATUS: [refused_error(429, "{}"), refused_error(503, "{}"), {"status": "Succeeded"}], THING: [DONE]}
     )
-    assert wait_for_operation(azure, operation(STATUS), Clock().patience(), print) == DONE
+    assert waited(azure) == DONE
 
 
 def test_operation_poll_stops_at_permanent_error() -> None:
     with pytest.raises(AzureCallError) as caught:
-        wait_for_operation(
-            Answers({STATUS: [refused_error(403, "{}")]}), operation(STATUS), Clock().patience(), print
-        )
+        waited(Answers({STATUS: [refused_error(403, "{}")]}))
     assert caught.value.status == 403
 
 
