@@ -8,7 +8,7 @@ from urllib.parse import quote
 from tests.browser.providers import PASSWORD
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import APIResponse, Locator, Page
 
     from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.browser.providers import EntraProvider, Provider
@@ -36,6 +36,13 @@ def fill_in(page: Page, values: dict[str, str]) -> None:
     for label, value in values.items():
         exact = page.get_by_label(label, exact=True)
         (exact if exact.count() else page.get_by_label(label)).fill(value)
+
+
+def post(page: Page, provider: Provider, path: str, *, origin: str = "", **form: str) -> APIResponse:
+    """Posts a form with the token of the page, or with another one, from the service or from another origin."""
+    token = page.locator("input[name=csrf]").first.input_value()
+    fields: dict[str, str | float | bool] = {"csrf": token, **form}
+    return page.request.post(provider.url + path, form=fields, headers={"Origin": origin or provider.url})
 
 
 def text_of(page: Page) -> str:

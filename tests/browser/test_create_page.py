@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import fill_in, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
 from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
@@ -192,10 +192,8 @@ def test_reader_cannot_create_and_page_names_required_role(entra_provider: Entra
     assert "Ask the cluster owner for the Contributor role" in text_of(page)
     assert page.get_by_role("button", name="Next").count() == 0
     judge_on_every_screen(page, "create-reader")
-    csrf = page.locator("input[name=csrf]").first.input_value()
-    form: dict[str, str | float | bool] = {"csrf": csrf, "step": "5", "to": "create"}
-    form |= {"cluster": PLANT.key, "name": "by-reader", "method": "bootstrapToken", "drift": "log"}
-    answer = page.request.post(f"{entra_provider.url}/ui/create", form=form)
+    form = {"step": "5", "to": "create", "method": "bootstrapToken", "drift": "log"}
+    answer = post(page, entra_provider, "/ui/create", cluster=PLANT.key, name="by-reader", **form)
     assert answer.status == 403
     assert entra_provider.running.admin.get("by-reader").status == 404
     denied = entra_provider.running.admin.audit("by-reader").json["value"]

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.browser.accessibility import judge, judge_on_every_screen
-from tests.browser.navigation import fill_in, follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow_link, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, client_of, principal
@@ -231,12 +231,9 @@ def test_key_is_revoked_after_confirmation(provider: Provider, open_page: Opened
 def test_reader_post_to_edit_token_and_delete_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
-    token = page.locator("input[name=csrf]").first.get_attribute("value") or ""
     etag = entra_provider.running.admin.get("press-1").json["etag"]
-    origin = {"Origin": entra_provider.url}
     for below in ("/edit", "/token", "/delete", "/revoke-key"):
-        form = {"csrf": token, "etag": etag, "name": "press-1", "labels": "a=b"}
-        answer = page.request.post(entra_provider.url + address("press-1", below), form=form, headers=origin)
+        answer = post(page, entra_provider, address("press-1", below), etag=etag, name="press-1", labels="a=b")
         assert answer.status == 403
         assert "Access denied" in answer.text()
     found = entra_provider.running.admin.get("press-1").json
@@ -250,10 +247,6 @@ def test_post_with_wrong_csrf_token_is_refused(provider: Provider, open_page: Op
     sign_in(page, provider, address("press-5"))
     etag = provider.running.admin.get("press-5").json["etag"]
     for below in ("/edit", "/token", "/delete", "/revoke-key"):
-        form = {"csrf": "x", "etag": etag, "name": "press-5"}
-        answer = page.request.post(
-            provider.url + address("press-5", below), form=form, headers={"Origin": provider.url}
-        )
-        assert answer.status == 403
+        assert post(page, provider, address("press-5", below), csrf="x", etag=etag, name="press-5").status == 403
     assert provider.running.admin.get("press-5").json["etag"] == etag
     assert str(PLANT) in provider.running.admin.get("press-5").json["id"]

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
-from tests.browser.navigation import fill_in, follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow_link, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_pools import fill, pool_address, put
 from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tests.browser.viewports import Opened
 
 numbers = count(1)
-Form = dict[str, str | float | bool]
 MIRRORS = {"registryMirrors": {"docker.io": ["https://mirror.example"]}}
 
 
@@ -296,14 +295,13 @@ def test_save_without_preview_has_the_same_checks(
     put(entra_provider, pool, {"nodeConfig": MIRRORS})
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.contributor, f"{pool_address(pool)}/edit")
-    csrf, etag = (page.locator(f"input[name={each}]").last.input_value() for each in ("csrf", "etag"))
-    url, origin = f"{entra_provider.url}{pool_address(pool)}", {"Origin": entra_provider.url}
-    form: Form = {"csrf": csrf, "etag": etag, "to": "save", "rest": "{}", "drift": "repair", "leaves": "yes"}
-    assert page.request.post(f"{url}/edit", form=form, headers=origin).status == 403
+    etag, edit = page.locator("input[name=etag]").last.input_value(), f"{pool_address(pool)}/edit"
+    form = {"etag": etag, "to": "save", "drift": "repair", "leaves": "yes"}
+    assert post(page, entra_provider, edit, **form, rest="{}").status == 403
     exec_template = json.dumps({"kubernetesAuth": {"method": "exec"}, "nodeConfig": MIRRORS})
-    assert page.request.post(f"{url}/edit", form={**form, "rest": exec_template}, headers=origin).status == 400
-    new: Form = {**form, "cluster": PLANT.key, "name": f"{pool}x", "rest": json.dumps({"nodeConfig": MIRRORS})}
-    assert page.request.post(f"{entra_provider.url}/ui/pools/new", form=new, headers=origin).status == 403
+    assert post(page, entra_provider, edit, **form, rest=exec_template).status == 400
+    new = {**form, "cluster": PLANT.key, "name": f"{pool}x", "rest": json.dumps({"nodeConfig": MIRRORS})}
+    assert post(page, entra_provider, "/ui/pools/new", **new).status == 403
     assert entra_provider.running.admin.pool("GET", f"{pool}x").status == 404
     assert shown(entra_provider, pool)["template"] == {"nodeConfig": MIRRORS}
 
@@ -315,11 +313,9 @@ def test_reader_cannot_create_edit_or_delete(entra_provider: EntraProvider, open
     sign_in_by_entra(page, entra_provider, entra_provider.reader, pool_address(pool))
     assert page.get_by_role("link", name="Edit").or_(page.get_by_role("link", name="Delete")).count() == 0
     etag = entra_provider.running.admin.pool("GET", pool).json["etag"]
-    csrf = page.locator("input[name=csrf]").first.input_value()
-    form: Form = {"csrf": csrf, "etag": etag, "name": pool, "to": "save", "labels": "a=b", "cluster": PLANT.key}
-    origin = {"Origin": entra_provider.url}
+    form = {"etag": etag, "name": pool, "to": "save", "labels": "a=b", "cluster": PLANT.key}
     for path in (f"{pool_address(pool)}/edit", f"{pool_address(pool)}/delete", "/ui/pools/new"):
-        answer = page.request.post(entra_provider.url + path, form=form, headers=origin)
+        answer = post(page, entra_provider, path, **form)
         assert answer.status == 403
         assert "Access denied" in answer.text()
     assert entra_provider.running.admin.pool("GET", pool).json["etag"] == etag
@@ -336,18 +332,14 @@ def test_forged_forms_are_refused(provider: Provider, open_page: Opened, pool: s
     put(provider, pool, {})
     page = open_page()
     sign_in(page, provider, pool_address(pool))
-    token = page.locator("input[name=csrf]").first.input_value()
     etag = provider.running.admin.pool("GET", pool).json["etag"]
-    body: Form = {"etag": etag, "name": pool, "to": "save", "labels": "a=b", "cluster": PLANT.key}
+    body = {"etag": etag, "name": f"{pool}y", "to": "save", "labels": "a=b", "cluster": PLANT.key}
     for path in (f"{pool_address(pool)}/edit", f"{pool_address(pool)}/delete", "/ui/pools/new"):
-        for csrf, origin in (("x", provider.url), (token, "https://evil.example")):
-            answer = page.request.post(
-                provider.url + path, form={**body, "csrf": csrf, "name": f"{pool}y"}, headers={"Origin": origin}
-            )
-            assert answer.status == 403
+        assert post(page, provider, path, **body, csrf="x").status == 403
+        assert post(page, provider, path, **body, origin="https://evil.example").status == 403
     assert provider.running.admin.pool("GET", pool).json["etag"] == etag
     assert provider.running.admin.pool("GET", f"{pool}y").status == 404
-    strange: Form = {**body, "csrf": token, "name": "x/apply", "cluster": f"{PLANT.key}/flexnodepools/y"}
-    posted = page.request.post(f"{provider.url}/ui/pools/new", form=strange, headers={"Origin": provider.url})
+    strange = {**body, "name": "x/apply", "cluster": f"{PLANT.key}/flexnodepools/y"}
+    posted = post(page, provider, "/ui/pools/new", **strange)
     assert posted.status == 400
     assert "is not a valid pool name" in posted.text()

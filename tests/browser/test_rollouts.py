@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.browser.accessibility import judge_on_every_screen
-from tests.browser.navigation import fill_in, follow, follow_link, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow, follow_link, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.browser.test_pool_forms import wrong_at
 from tests.browser.test_pools import pool_address
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.browser.viewports import Opened
 
 APPROVAL = {"name": "person", "approval": {}}
-Form = dict[str, str | float | bool]
 
 
 def rollout_address(fleet: SimulatedFleet, name: str = "r1") -> str:
@@ -257,10 +256,8 @@ def test_reader_sees_a_roll_out_but_cannot_act(entra_provider: EntraProvider, op
     assert "approval of the gate person" in text_of(page)
     assert page.get_by_role("main").get_by_role("button").count() == 0
     judge_on_every_screen(page, "rollout-reader")
-    csrf = page.locator("input[name=csrf]").first.input_value()
-    origin = {"Origin": entra_provider.url}
     for path in writing_paths(fleet):
-        answer = page.request.post(entra_provider.url + path, form={"csrf": csrf}, headers=origin)
+        answer = post(page, entra_provider, path)
         assert (answer.status, "Access denied" in answer.text()) == (403, True), path
     assert fleet.shown()["state"] == "Gates"
     page.goto(f"{entra_provider.url}{rollout_address(fleet)}")
@@ -275,15 +272,12 @@ def test_forged_forms_are_refused(provider: Provider, open_page: Opened) -> None
     fleet = stuck_fleet(provider, size=2)
     page = open_page()
     sign_in(page, provider, rollout_address(fleet))
-    token = page.locator("input[name=csrf]").first.input_value()
+    form = {"name": "forged", "revision": "2"}
     for path in writing_paths(fleet):
-        for csrf, origin in (("x", provider.url), (token, "https://evil.example")):
-            form: Form = {"csrf": csrf, "name": "forged", "revision": "2"}
-            answer = page.request.post(provider.url + path, form=form, headers={"Origin": origin})
-            assert answer.status == 403, path
+        assert post(page, provider, path, **form, csrf="x").status == 403, path
+        assert post(page, provider, path, **form, origin="https://evil.example").status == 403, path
     assert (fleet.shown()["state"], fleet.shown()["paused"]) == ("Running", False)
     for path in (f"{rollout_address(fleet)}/explode", f"{rollout_address(fleet, 'none')}/pause"):
-        posted = page.request.post(provider.url + path, form={"csrf": token}, headers={"Origin": provider.url})
-        assert posted.status == 404, path
+        assert post(page, provider, path).status == 404, path
     assert page.request.get(f"{provider.url}{rollout_address(fleet)}/pause").status == 404
     fleet.rollout("POST", "r1", "abort")
