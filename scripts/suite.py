@@ -309,8 +309,8 @@ def run_full(suite: SuiteRun) -> None:
             suite.tests("conformance", CLUSTER_NETWORK, marked=FULL, labs=("test-conf",)),
             suite.tests("lab", "tests/lab", marked=FULL, labs=("test", "test-b")),
             suite.tests("browser", "tests/browser", marked=EVERY_SCREEN),
-            suite.tests("packages", "tests/packaging", marked=FULL, labs=("test-packages",)),
-            suite.tests("remedies", "tests/remedies", marked=FULL, labs=("test-remedies",)),
+            suite.tests("packages", "tests/packaging", marked=FULL, labs=("test-deb",)),
+            suite.tests("remedies", "tests/remedies", marked=FULL, labs=("test-remedy",)),
             suite.tests("fuzz", "tests/fuzz", marked=FULL),
         ]
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scripts.run_history import KEPT_RUNS, LOCATION, load_runs, record_run
-from scripts.suite import LANES, MAX_RERUNS, Stage, SuiteRun, main
+from scripts.suite import KINDS, LANES, MAX_RERUNS, Stage, SuiteRun, main
 
+from aks_flex_lab.layout import LAB_NAME
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ def suite(tmp_path: Path) -> SuiteRun:
 
 def shell(name: str, script: str, report: Path | None = None) -> Stage:
     return Stage(name, ["sh", "-c", script], (), report)
+
+
+def test_labs_of_the_stages_have_valid_names(suite: SuiteRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[Stage] = []
+    monkeypatch.setattr(suite, "run_parallel", stages.extend)
+    monkeypatch.setattr(suite, "run_alone", stages.append)
+    for _, work in KINDS.values():
+        work(suite)
+    labs = {lab for stage in stages for lab in stage.labs}
+    assert labs
+    assert [lab for lab in sorted(labs) if not LAB_NAME.fullmatch(lab)] == []
 
 
 def test_every_stage_runs_and_its_output_is_shown_unmixed(

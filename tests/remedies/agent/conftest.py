@@ -17,6 +17,8 @@ from tests.service.rp.cli.conftest import add_clusters, serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.service.rp.api.service_harness import Running
+
 
 @pytest.fixture(scope="session")
 def _sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
@@ -41,10 +43,16 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
 
 
 @pytest.fixture(scope="module")
-def provider(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    """Yields a user of a resource provider, who has one cluster."""
+def service(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Yields a resource provider with one cluster."""
     made = settings(tmp_path_factory.mktemp("provider") / "state")
     clusters = known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())[:1]
     add_clusters(made, clusters)
     with serving(made, clusters) as service:
-        yield Person(service.room)
+        yield service
+
+
+@pytest.fixture(scope="module")
+def provider(service: Running) -> Person:
+    """Returns a user of the resource provider."""
+    return Person(service.room)

@@ -22,12 +22,15 @@ from tests.remedies.catalogue import advice, command
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.agent.config.test_config_url import Tunnel
 from tests.service.ports import free_port
+from tests.service.rp.api.fake_clusters import SEED
+from tests.service.rp.api.keyed_nodes import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.remedies.agent.sandbox import Outcome, Sandbox
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.cli.cli_harness import Person
 
 NUMBERS = itertools.count(1)
@@ -63,12 +66,16 @@ def join(machine: Sandbox, url: str, *words: str) -> Outcome:
 
 
 @pytest.mark.remedy("node-on-another-machine")
-def test_second_machine_gets_a_node_of_its_own_or_replaces(machine: Sandbox, provider: Person, name: str) -> None:
+def test_second_machine_gets_a_node_of_its_own_or_replaces(
+    machine: Sandbox, service: Running, provider: Person, name: str
+) -> None:
     url = url_of(provider.does("node", "create", "--name", name, "--no-monitor", "--join-command").out)
     first, second = (MachineIdentity(each * 32, f"edge-{each}", "10.0.0.1", "Ubuntu") for each in "12")
-    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=first)
-    with pytest.raises(ConfigError) as refused:  # as by an agent of an earlier release, which has no key
-        fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=second)
+    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=first, prove=HeldKey().proof)
+    observe(service, name, first, SEED)
+    new = url_of(provider.does("node", "join-command", "--name", name).out)
+    with pytest.raises(ConfigError) as refused:
+        fetch_config(config_urls.parse(new), DownloadOptions(attempts=1), machine=second, prove=HeldKey().proof)
     assert refused.value.name == "node-on-another-machine"
 
     create = command("node-on-another-machine", "aks-flex-rp node create", **{"OTHER-NAME": f"{name}-b"})

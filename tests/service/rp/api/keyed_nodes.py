@@ -11,6 +11,7 @@ from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
+    from aks_flex_rp.arm.ids import ClusterId
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.traffic_recorder import Answer
@@ -23,11 +24,11 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVe
 HEARD_LATE = {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"}
 
 
-def observe(service: Running, name: str, identity: MachineIdentity) -> None:
+def observe(service: Running, name: str, identity: MachineIdentity, cluster: ClusterId = PLANT) -> None:
     """Lets the cluster report the Node on this machine, Ready."""
     service.clusters.machines[name] = NodeMachine(identity, ready=True)
     seen = {**HEARD_LATE, "machine": identity}
-    service.call(service.service.join_tracker.on_node_observed(PLANT.key, name, seen))
+    service.call(service.service.join_tracker.on_node_observed(cluster.key, name, seen))
 
 
 class Machine:
