@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
@@ -15,6 +15,8 @@ from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.traffic_recorder import Answer, Exchange, Recording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aks_flex_rp.arm.ids import ClusterId
     from tests.service.rp.api.tenants import Tenant
 
@@ -122,6 +124,17 @@ class Api:
         """Sends a request to the pools of the cluster, one of them, or what is below it."""
         path = "/".join(filter(None, (f"{self.cluster}/flexNodePools", pool, *below)))
         return self.ask(method, path, body, headers=headers)
+
+    def pages(self, first: Answer) -> Iterator[Answer]:
+        """Yields all pages of a list."""
+        answer = first
+        while True:
+            yield answer
+            if "nextLink" not in answer.json:
+                return
+            link = urlsplit(answer.json["nextLink"])
+            assert f"{link.scheme}://{link.netloc}" == self.connection.url
+            answer = self.ask("GET", f"{link.path}?{link.query}", query={})
 
     def audit(self, name: str = "", **query: str) -> Answer:
         resource = self.cluster.node(name) if name else str(self.cluster)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,7 +13,6 @@ from tests.service.rp.api.fake_clusters import NEIGHBOUR
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
@@ -42,17 +40,6 @@ def named(answer: Answer) -> list[str]:
     return [each["name"] for each in answer.json["value"]]
 
 
-def pages(api: Api, first: Answer) -> Iterator[Answer]:
-    answer = first
-    while True:
-        yield answer
-        if "nextLink" not in answer.json:
-            return
-        link = urlsplit(answer.json["nextLink"])
-        assert f"{link.scheme}://{link.netloc}" == api.connection.url
-        answer = api.ask("GET", f"{link.path}?{link.query}", query={})
-
-
 def test_list_returns_all_nodes_of_cluster_in_order(nodes: Api) -> None:
     listed = nodes.list()
 
@@ -63,7 +50,7 @@ def test_list_returns_all_nodes_of_cluster_in_order(nodes: Api) -> None:
 
 @pytest.mark.parametrize("top", [1, 2, 3, 6, 7, 8])
 def test_list_pages_add_up_to_whole_list(nodes: Api, top: int) -> None:
-    found = [named(page) for page in pages(nodes, nodes.list(top=str(top)))]
+    found = [named(page) for page in nodes.pages(nodes.list(top=str(top)))]
 
     assert list(chain(*found)) == NAMES
     assert all(len(page) == top for page in found[:-1])
@@ -72,7 +59,7 @@ def test_list_pages_add_up_to_whole_list(nodes: Api, top: int) -> None:
 
 @pytest.mark.parametrize("top", [1, 2, 3, 4, 5])
 def test_filtered_list_pages_add_up_to_all_matches(nodes: Api, top: int) -> None:
-    found = [named(page) for page in pages(nodes, nodes.list(top=str(top), filter="labels/site eq 'berlin'"))]
+    found = [named(page) for page in nodes.pages(nodes.list(top=str(top), filter="labels/site eq 'berlin'"))]
 
     assert list(chain(*found)) == NAMES[::2]
     assert all(page for page in found)
@@ -84,7 +71,7 @@ def test_list_paging_skips_no_node_when_another_is_deleted(nodes: Api) -> None:
     assert named(first) == NAMES[:3]
     nodes.delete("list-25")
 
-    assert list(chain(*map(named, pages(nodes, first)))) == NAMES[:6]
+    assert list(chain(*map(named, nodes.pages(first)))) == NAMES[:6]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +148,7 @@ def test_list_shows_the_name_of_a_refused_record_and_why(service: Running, nodes
         assert "`aks-flex-rp records accept list-2b --digest DIGEST`" in condition["message"]
         assert "evil" not in listed.text
         assert_refused(nodes.get("list-2b"), 500, "InternalServerError")
-        assert list(chain(*map(named, pages(nodes, nodes.list(top="1"))))) == sorted([*NAMES, "list-2b"])
+        assert list(chain(*map(named, nodes.pages(nodes.list(top="1"))))) == sorted([*NAMES, "list-2b"])
         assert named(nodes.list(filter="labels/site eq 'evil'")) == []
     finally:
         service.call(store.delete_node(NEIGHBOUR.key, "list-2b", None))

@@ -87,7 +87,8 @@ def test_pool_is_created_and_shown(pool: PoolClient) -> None:
         "stableRevision": 1,
         "barredRevisions": [],
     }
-    assert pool.name in [each["name"] for each in pool.api.pool("GET").json["value"]]
+    listed = pool.api.pages(pool.api.pool("GET"))
+    assert pool.name in [each["name"] for page in listed for each in page.json["value"]]
 
 
 def test_changed_template_is_a_revision_and_unchanged_is_none(pool: PoolClient) -> None:
