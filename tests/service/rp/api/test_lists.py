@@ -13,7 +13,6 @@ from tests.service.rp.api.fake_clusters import NEIGHBOUR
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.traffic_recorder import Answer
