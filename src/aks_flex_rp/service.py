@@ -17,20 +17,16 @@ from urllib.parse import urlsplit
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
-from aks_flex_rp.api.authorization import Authorizer
+from aks_flex_rp.api.authorization import open_authorizer
 from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
 from aks_flex_rp.api.machine_routes import MachineRoutes
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
-from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
-from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
-from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import Roles
-from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.azure_identity import open_arm
 from aks_flex_rp.cluster_registry import ClusterRegistry
 from aks_flex_rp.clusters.connections import ArmConnection
@@ -43,17 +39,9 @@ from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
 from aks_flex_rp.delivery.config_url import BuiltInDelivery, SplitDelivery
-from aks_flex_rp.nodes.access_grants import AccessGrants
-from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
-from aks_flex_rp.nodes.cluster_sync import ClusterSync
-from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
-from aks_flex_rp.nodes.enroller import Enroller
 from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
-from aks_flex_rp.nodes.join_tracker import JoinTracker
-from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
-from aks_flex_rp.nodes.queries import NodeQueries
-from aks_flex_rp.nodes.reports import StatusReports
+from aks_flex_rp.nodes.subsystem import open_nodes
 from aks_flex_rp.notify.notifier import Notifier
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.view import SILENT_AFTER
@@ -194,43 +182,32 @@ class Service:
             allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
         )
-        sync, notices = ClusterSync(context), self._notifying.publisher
-        self.join_tracker = JoinTracker(
+        nodes = open_nodes(
             context,
-            sync.sync,
+            self._notifying.publisher,
             lambda outcome: metrics.joins.labels(outcome).inc(),
-            notices,
             poll_cache.last_seen,
-            cleanup := AzureCleanup(context, self._arm_remover()),
+            poll_cache.record_seen,
+            self._arm_remover(),
         )
-        claims = self.join_tracker.claims
-        limits = RateLimiter(settings.limits)
-        node_keys = NodeKeyLookup(self.clusters, poll_cache, limits)
-        tokens = TokenVerifier(settings.auth, self.admin_key, find_node=node_keys.find)
-        identities = SharedIdentities(self.store, poll_cache)
-        authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
-        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
-        commands = NodeCommands(context, notices, poll_cache.last_seen)
+        self.join_tracker, self.enroller = nodes.join_tracker, nodes.enroller
+        authorizer = open_authorizer(settings, self._roles(), self.admin_key, poll_cache, context)
         gates = GateRunner(settings.rollouts, self._client)
+        only = "" if raw_database.postgres_address(settings) else "the only replica"  # of a SQLite file
+        steps = metrics.rollout_seconds.observe
+        self.rollouts = RolloutController(context, RolloutActions(nodes.commands, gates), steps, holder=only)
         arm = ArmRoutes(
             authorizer,
-            commands,
-            NodeKeyCommands(context, claims),
-            NodeQueries(context, poll_cache.last_seen),
-            reporting,
+            nodes,
             metrics,
             EnrolmentCommands(context, settings.origin, lambda: self.tls.pin),
             RolloutCommands(context, settings.rollouts, gates),
         )
-        only = "" if raw_database.postgres_address(settings) else "the only replica"  # of a SQLite file
-        steps = metrics.rollout_seconds.observe
-        self.rollouts = RolloutController(context, RolloutActions(commands, gates), steps, holder=only)
         metrics_access = MetricsAccess(settings.metrics_token_file)
         own = ServiceRoutes(
             authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
         )
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
-        self.enroller = Enroller(commands)
         machines = MachineRoutes(self.enroller, authorizer, self.join_tracker)
         pages = self.dashboard.routes() if self.dashboard else ()
         app = with_response_on_cancel(create_app(arm, own, (*machines.routes(), *pages)))

@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
     from aks_flex_rp.api.metrics import Metrics
-    from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
-    from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
-    from aks_flex_rp.nodes.queries import NodeQueries
-    from aks_flex_rp.nodes.reports import StatusReports
+    from aks_flex_rp.nodes.subsystem import NodeSubsystem
     from aks_flex_rp.rollouts.commands import RolloutCommands
 
 log = logging.getLogger("aks_flex_rp.requests")
@@ -45,10 +42,7 @@ log = logging.getLogger("aks_flex_rp.requests")
 @dataclass(frozen=True)
 class ArmRoutes:
     authorizer: Authorizer
-    commands: NodeCommands
-    keys: NodeKeyCommands
-    queries: NodeQueries
-    reports: StatusReports
+    nodes: NodeSubsystem
     metrics: Metrics
     enrolments: EnrolmentCommands
     rollouts: RolloutCommands
@@ -91,7 +85,7 @@ class ArmRoutes:
         if cluster is None:
             raise errors.cluster_not_found(where.cluster)
         authorized = AuthorizedRequest(incoming, query, where, cluster, request)
-        await self.keys.on_use(cluster, where.node, authorized.machine, request)
+        await self.nodes.keys.on_use(cluster, where.node, authorized.machine, request)
         if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and authorized.flag("configUrl")):
             seeing = await self.authorizer.may_see_secrets(caller, where, own=request.acts_as_node)
             return replace(authorized, request=replace(request, may_see_secrets=seeing))
@@ -99,7 +93,7 @@ class ArmRoutes:
 
     @cached_property
     def _operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
-        pools = PoolRoutes(self.commands)
+        pools = PoolRoutes(self.nodes.commands)
         return {
             Operation.READ: self._get,
             Operation.LIST: self._list,
@@ -117,12 +111,12 @@ class ArmRoutes:
 
     async def _get(self, request: AuthorizedRequest) -> Response:
         may_be_node = request.request.may_be_node
-        found, shown = await self.queries.get(request.cluster, request.target.node, may_be_node=may_be_node)
+        found, shown = await self.nodes.queries.get(request.cluster, request.target.node, may_be_node=may_be_node)
         if request.request.acts_as_node:
             if machine := request.machine:
-                await self.reports.claims.on_report(found, machine, request.request)
+                await self.nodes.reports.claims.on_report(found, machine, request.request)
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())
-            await self.reports.access_grants.try_ensure_access(request.cluster, found, request.request)
+            await self.nodes.reports.access_grants.try_ensure_access(request.cluster, found, request.request)
         etag, headers = found.etag, request.http_request.headers
         if if_none_match_matches(headers.get("if-none-match", ""), etag):
             return http_messages.json_response(304, headers={"ETag": etag})
@@ -132,7 +126,7 @@ class ArmRoutes:
         list_query = queries.parse_list_query(
             *(request.query.get(name) for name in ("$filter", "$top", "$skiptoken"))
         )
-        found, after = await self.queries.list(request.cluster, list_query)
+        found, after = await self.nodes.queries.list(request.cluster, list_query)
         document: dict[str, Any] = {"value": found}
         if after is not None:
             document["nextLink"] = next_link(request.http_request, after)
@@ -141,16 +135,16 @@ class ArmRoutes:
     async def _put(self, request: AuthorizedRequest) -> Response:
         url = request.flag("configUrl")
         body = await http_messages.read_json(request.http_request)
-        written = await self.commands.put(
+        written = await self.nodes.commands.put(
             request.cluster, request.target.node, body, request.preconditions, request.request, url=url
         )
-        shown = self.queries.resource(request.cluster, written.node)
+        shown = self.nodes.queries.resource(request.cluster, written.node)
         if written.url:
             shown["properties"] |= written.url.document()
         return http_messages.json_response(201 if written.created else 200, shown, {"ETag": written.node.etag})
 
     async def _delete(self, request: AuthorizedRequest) -> Response:
-        gone = await self.commands.delete(
+        gone = await self.nodes.commands.delete(
             request.cluster, request.target.node, request.preconditions, request.request
         )
         return http_messages.json_response(204) if gone is None else http_messages.json_response(200, gone)
@@ -162,34 +156,36 @@ class ArmRoutes:
             raise errors.invalid_request([errors.Problem("replaceMachine", "The value must be true or false.")])
         if replacing:
             await self.authorizer.check_may_replace(request.request.caller, request.target)
-        written = await self.commands.regenerate(
+        written = await self.nodes.commands.regenerate(
             request.cluster, request.target.node, request.request, replacing=replacing, machine=request.machine
         )
-        await self.reports.access_grants.try_ensure_access(request.cluster, written.node, request.request)
+        await self.nodes.reports.access_grants.try_ensure_access(request.cluster, written.node, request.request)
         url = written.url.document() if written.url else {}
         bound = {"machine": machine_document(written.machine)} if written.machine else {}
         return http_messages.json_response(200, {"configVersion": str(written.node.version), **url, **bound})
 
     async def _report(self, request: AuthorizedRequest) -> Response:
         document = await http_messages.read_json(request.http_request)
-        result = await self.reports.report(
+        result = await self.nodes.reports.report(
             request.cluster, request.target.node, document, request.request, request.machine
         )
         return http_messages.json_response(200, result)
 
     async def _credentials(self, request: AuthorizedRequest) -> Response:
         return http_messages.json_response(
-            200, await self.reports.credentials(request.cluster, request.target.node, request.request)
+            200, await self.nodes.reports.credentials(request.cluster, request.target.node, request.request)
         )
 
     async def _rotate_key(self, request: AuthorizedRequest) -> Response:
         body = await http_messages.read_json(request.http_request)
-        result = await self.keys.rotate(request.cluster, request.target.node, body, request.machine, request.request)
+        result = await self.nodes.keys.rotate(
+            request.cluster, request.target.node, body, request.machine, request.request
+        )
         return http_messages.json_response(200, result)
 
     async def _revoke_key(self, request: AuthorizedRequest) -> Response:
-        result = await self.keys.revoke(request.cluster, request.target.node, request.request)
-        if left := await self.keys.open_enrolment(request.cluster, request.target.node):
+        result = await self.nodes.keys.revoke(request.cluster, request.target.node, request.request)
+        if left := await self.nodes.keys.open_enrolment(request.cluster, request.target.node):
             result = {**result, "poolName": left.pool, "enrolmentName": left.key}
         return http_messages.json_response(200, result)
 

@@ -6,10 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
+from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE, ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TooManyFailures, Unauthenticated
+from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
+from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import identity_ownership
@@ -18,12 +22,12 @@ from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import PollCache
-    from aks_flex_rp.api.shared_identities import SharedIdentities
-    from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
+    from aks_flex_rp.auth.admin_key import AdminKey
+    from aks_flex_rp.auth.rate_limit import RateKind
     from aks_flex_rp.auth.roles import Roles
-    from aks_flex_rp.auth.token_verifier import TokenVerifier
     from aks_flex_rp.callers import Caller, NodeRef
     from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.settings import ServiceSettings
 
 WRITE_OPERATIONS = frozenset(
     {
@@ -251,6 +255,15 @@ class Authorizer:
     def retry_after(self, caller: Caller, own: NodeRef | None, kind: RateKind) -> float:
         """Returns the seconds to wait, or 0. Requests of an identity as a node have a limit of their own."""
         return self.limits.acquire((caller.id, *own) if own else caller.id, kind)
+
+
+def open_authorizer(
+    settings: ServiceSettings, roles: Roles, admin_key: AdminKey, poll_cache: PollCache, context: NodeContext
+) -> Authorizer:
+    limits = RateLimiter(settings.limits)
+    node_keys = NodeKeyLookup(context.clusters, poll_cache, limits)
+    tokens = TokenVerifier(settings.auth, admin_key, find_node=node_keys.find)
+    return Authorizer(tokens, roles, limits, poll_cache, context, SharedIdentities(context.store, poll_cache))
 
 
 POOL_ACTIONS: dict[str, str] = {

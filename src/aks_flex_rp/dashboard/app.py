@@ -80,7 +80,7 @@ class Dashboard:
             *self._open("/ui/sign-in/entra/done", sign_in.end_entra),
             *self._open("/ui/assets/{mark}/{name}", self._asset),
             *self._closed("/ui/sign-out", post=sign_in.sign_out),
-            *self._closed("/", FleetPage(*shared, FleetCounter(self.arm.commands.context.store)).show),
+            *self._closed("/", FleetPage(*shared, FleetCounter(self.arm.nodes.commands.context.store)).show),
             *self._closed(NODE_PATH, NodeDetailPage(*shared).show),
             *self._closed(f"{NODE_PATH}/edit", edit_page.ask, edit_page.save),
             *self._closed(f"{NODE_PATH}/token", actions.ask_token, actions.renew_token),
@@ -201,7 +201,7 @@ class Dashboard:
 
 def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sealer: Sealer) -> Dashboard:
     """Builds the dashboard from the service settings and the routes of the API."""
-    store, entra = arm.commands.context.store, None
+    store, entra = arm.nodes.commands.context.store, None
     if settings.dashboard.entra:
         ca_file = str(settings.azure.ca_file) if settings.azure.ca_file else None
         entra = EntraSignIn(settings.dashboard.entra, settings.azure.authority, ca_file, settings.origin, sealer)

@@ -138,7 +138,7 @@ class CreatePage(DashboardPage):
 
     async def _exists(self, cluster: ClusterInfo, name: str) -> bool:
         try:
-            await self.arm.queries.get(cluster, name)
+            await self.arm.nodes.queries.get(cluster, name)
         except ArmError as error:
             if error.status != 404:
                 raise
@@ -155,7 +155,7 @@ class CreatePage(DashboardPage):
                 request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where, own=False)
             )
             body = found.body(visit.form.get(SECRET, "").strip())
-            written = await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
+            written = await self.arm.nodes.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
         except ArmError as error:
             if error.status == 403:
                 raise

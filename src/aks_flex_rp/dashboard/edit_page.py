@@ -86,7 +86,7 @@ class EditPage(DashboardPage):
             return redirect(found.page)
         order = ({"properties": parsed.properties}, Preconditions(if_match=node.etag, allow_downgrade=downgrade))
         try:
-            await self.arm.commands.put(found.cluster, node.name, *order, found.request, url=False)
+            await self.arm.nodes.commands.put(found.cluster, node.name, *order, found.request, url=False)
         except ArmError as error:
             if error.status == 412:  # changed between the read and the write
                 now = await self.node(visit, Operation.WRITE)

@@ -43,8 +43,8 @@ class NodeActions(DashboardPage):
             return self._token_form(visit, found, 409)
         may_see_secrets = await self.scopes.authorizer.may_see_secrets(visit.caller, found.where, own=False)
         request = replace(found.request, may_see_secrets=may_see_secrets)
-        written = await self.arm.commands.regenerate(found.cluster, found.node.name, request)
-        await self.arm.reports.access_grants.try_ensure_access(found.cluster, written.node, found.request)
+        written = await self.arm.nodes.commands.regenerate(found.cluster, found.node.name, request)
+        await self.arm.nodes.reports.access_grants.try_ensure_access(found.cluster, written.node, found.request)
         answer = redirect(f"{found.page}/joining")
         if written.url:
             self.url_cookie.give(answer, visit, found.cluster.id.node(found.node.name), written.url)
@@ -64,7 +64,7 @@ class NodeActions(DashboardPage):
 
     async def ask_revoke_key(self, visit: PageRequest) -> Response:
         found = await self.node(visit, Operation.REVOKE_KEY)
-        enrolment = await self.arm.keys.open_enrolment(found.cluster, found.node.name)
+        enrolment = await self.arm.nodes.keys.open_enrolment(found.cluster, found.node.name)
         return self.pages.show(
             "revoke_key",
             visit,
@@ -76,7 +76,7 @@ class NodeActions(DashboardPage):
 
     async def revoke_key(self, visit: PageRequest) -> Response:
         where, cluster, request = await self.scopes.node(visit, Operation.REVOKE_KEY)
-        await self.arm.keys.revoke(cluster, where.node, request)
+        await self.arm.nodes.keys.revoke(cluster, where.node, request)
         return redirect(ShownCluster(cluster.id).node(where.node))
 
     async def resume(self, visit: PageRequest) -> Response:
@@ -87,7 +87,7 @@ class NodeActions(DashboardPage):
             own = is_paused(node.properties)  # otherwise the pool pauses it
             resumed = document_diff.apply_values(node.properties, {PAUSED: None if own and not node.pool else False})
             order = ({"properties": resumed}, Preconditions(if_match=node.etag), found.request)
-            await self.arm.commands.put(found.cluster, node.name, *order, url=False)
+            await self.arm.nodes.commands.put(found.cluster, node.name, *order, url=False)
         return redirect(found.page)
 
     async def ask_delete(self, visit: PageRequest) -> Response:
@@ -100,7 +100,7 @@ class NodeActions(DashboardPage):
             return self._delete_form(visit, found, 400, wrong=True)
         preconditions = Preconditions(if_match=visit.form.get("etag") or '""')
         try:
-            await self.arm.commands.delete(found.cluster, found.node.name, preconditions, found.request)
+            await self.arm.nodes.commands.delete(found.cluster, found.node.name, preconditions, found.request)
         except ArmError as error:
             if error.status != 412:
                 raise

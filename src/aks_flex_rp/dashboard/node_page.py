@@ -120,7 +120,7 @@ class NodeDetailPage(DashboardPage):
         may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(visit, each, known.id)}
         events = await self._events(known.id.node(where.node), node_history.MAX_EVENTS) if "audit" in may else ()
         try:
-            node, shown = await self.arm.queries.get(known, where.node)
+            node, shown = await self.arm.nodes.queries.get(known, where.node)
         except ArmError as error:
             if error.status != 404 or not any(map(_is_deletion, events)):
                 raise

@@ -71,7 +71,7 @@ class DashboardPage:
 
     @property
     def context(self) -> NodeContext:
-        return self.arm.commands.context
+        return self.arm.nodes.commands.context
 
     @property
     def store(self) -> Store:
@@ -84,7 +84,7 @@ class DashboardPage:
     async def node(self, visit: PageRequest, operation: Operation) -> VisitedNode:
         """Returns the node in the path. Raises ArmError if the user is not permitted the operation."""
         where, cluster, request = await self.scopes.node(visit, operation)
-        return VisitedNode(where, cluster, request, *await self.arm.queries.get(cluster, where.node))
+        return VisitedNode(where, cluster, request, *await self.arm.nodes.queries.get(cluster, where.node))
 
     async def pool(self, visit: PageRequest, operation: Operation) -> VisitedPool:
         """Returns the pool in the path. Raises ArmError if the user is not permitted the operation."""

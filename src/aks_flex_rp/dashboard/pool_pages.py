@@ -84,7 +84,7 @@ class PoolPages(DashboardPage):
         name = visit.form.get("node", "").strip()
         template = await PoolTemplates(self.store).of_revision(found.pool, int(number))
         order = (found.pool, template, [name] if name else None, found.request)
-        return await self._page(visit, found, await PoolApply(self.arm.commands).apply(found.cluster, *order))
+        return await self._page(visit, found, await PoolApply(self.arm.nodes.commands).apply(found.cluster, *order))
 
     async def ask_delete(self, visit: PageRequest) -> Response:
         return await self._delete_form(visit, await self.pool(visit, Operation.DELETE_POOL))
