@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
@@ -165,7 +164,6 @@ class Problem:
     message: str
 
 
-@lru_cache(maxsize=4096)
 def json_path(*steps: str | int) -> str:
     """Formats a JSON path, such as `properties.nodeConfig.labels['example.com/a']` or `…taints[0].key`."""
     text = ""

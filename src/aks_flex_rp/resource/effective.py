@@ -6,6 +6,7 @@ are never mixed: the join method, a maintenance window, and the settings of anot
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import json_path
@@ -73,8 +74,14 @@ def explain(own: Document, effective: Document, config: Mapping[str, Any]) -> tu
     origins: dict[str, str] = {}
     for path, _ in leaves(shown):
         origin = Origin.NODE if path in of_node else Origin.POOL if path in of_pool else Origin.DEFAULT
-        origins[json_path(*path)] = origin
+        origins[_shown_path(path)] = origin
     return shown, origins
+
+
+@lru_cache(maxsize=4096)
+def _shown_path(path: Path) -> str:
+    """Most nodes have the same properties. Only paths of valid properties are kept, whose names have a limit."""
+    return json_path(*path)
 
 
 def _defaults(effective: Document, config: Mapping[str, Any]) -> Document:

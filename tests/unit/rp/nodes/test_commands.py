@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -138,6 +139,18 @@ def test_staged_revision_and_failed_version_end_with_the_next_whole_report() -> 
 def test_invalid_staged_revision_or_failed_version_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArmError):
         reports.parse_report(wrong)
+
+
+def test_names_in_a_refused_report_are_not_kept() -> None:
+    """Attack: reports of long invented names, each of them another one, fill the memory of the provider."""
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            with pytest.raises(ArmError):
+                reports.parse_report({f"{number}" + "n" * 100_000: True})
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_changed_condition_gets_current_transition_time() -> None:
