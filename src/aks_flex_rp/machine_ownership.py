@@ -143,8 +143,10 @@ class MachineOwnership:
         return Claim.FREE if self.is_replacing(now) else Claim.CONFLICT
 
     def was_fetched_by(self, key: str, machine: MachineIdentity | None) -> bool:
-        """Returns whether this client fetched the configuration first. The same key on another machine is a copy."""
-        is_copy = bool(self.fetch_machine and machine and machine.id != self.fetch_machine)
+        """Returns whether this client fetched the configuration first. The same key on another machine is a copy, and
+        a client that no longer says which machine it is may be one.
+        """
+        is_copy = bool(self.fetch_machine) and (machine is None or machine.id != self.fetch_machine)
         return key == self.fetch_key and not is_copy
 
     def is_replacing(self, now: float) -> bool:

@@ -86,6 +86,16 @@ class MachineClaims:
             return True  # what cannot be read does not count as gone
         return in_cluster is not None and in_cluster.ready and in_cluster.machine.id == owner.id
 
+    async def _lives_elsewhere(self, node: Node, machine: MachineIdentity) -> bool:
+        """Returns whether a joined node whose owner is not recorded yet lives on another machine with its key."""
+        if node.join.machines.owner or not node.join.is_joined:
+            return False
+        try:
+            in_cluster = await self.context.clusters.node_machine(node.cluster, node.key)
+        except FlexError:
+            return False
+        return in_cluster is not None and in_cluster.ready and in_cluster.machine.id != machine.id
+
     async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> None:
         """Binds the config URL and the node to the key of the first client that uses the URL.
 
@@ -166,6 +176,8 @@ class MachineClaims:
             claim = machines.claim(machine, now)
             if claim is Claim.CONFLICT and found.join.has_valid_url(now) and not await self.living_owner(found):
                 claim = Claim.FREE  # an operator has created a join command, and the earlier machine is gone
+            if claim is Claim.FREE and await self._lives_elsewhere(found, machine):
+                claim = Claim.CONFLICT
             match claim:
                 case Claim.OWNER:
                     return await self._put(found, machines.owner_heard(machine, now))

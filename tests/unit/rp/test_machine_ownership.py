@@ -114,7 +114,7 @@ def test_url_is_bound_to_the_key_and_machine_of_its_first_client() -> None:
 
     for known in (bound, bound.promoted(ONE, NOW), bound.promoted(ONE, NOW).left()):
         assert known.was_fetched_by("key-1", ONE)
-        assert known.was_fetched_by("key-1", None)
+        assert not known.was_fetched_by("key-1", None), "a copy that hides its machine"
         assert not known.was_fetched_by("key-1", TWO), "the disk was copied"
         assert not known.was_fetched_by("key-2", ONE), "a machine ID is no secret"
         assert MachineOwnership.from_document(known.to_document() or {}) == known

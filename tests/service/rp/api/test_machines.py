@@ -10,7 +10,8 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
-from tests.service.rp.api.keyed_nodes import ONE, TWO, NodeWithKey
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.keyed_nodes import HEARD_LATE, ONE, TWO, NodeWithKey
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -114,6 +115,18 @@ def test_replacement_moves_node_to_another_machine(node: NodeWithKey) -> None:
     assert (moved["detail"]["before"]["hostName"], moved["detail"]["machine"]["hostName"]) == ("edge-one", "edge-two")
     [asked] = node.events("regenerateToken")
     assert asked["detail"]["replaceMachine"] is True
+
+
+def test_copy_with_the_key_is_refused_before_the_owner_is_recorded(node: NodeWithKey) -> None:
+    """Attack: a copy of the disk reports between the join and the first report of the machine by the cluster."""
+    first, copy = node.fetched(), node.machine(TWO)
+    copy.key = first.key
+    node.service.clusters.machines[node.name] = NodeMachine(ONE, ready=True)
+    node.service.call(node.service.service.join_tracker.on_node_observed(PLANT.key, node.name, HEARD_LATE))
+
+    assert_refused(copy.get(), 409, "NodeOnAnotherMachine")
+    assert first.get().status == 200
+    assert node.status["machine"]["hostName"] == "edge-one"
 
 
 def test_two_machines_of_one_node_are_shown_as_conflict(node: NodeWithKey) -> None:
