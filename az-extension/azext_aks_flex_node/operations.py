@@ -54,7 +54,7 @@ class ServiceRequest(AAZHttpOperation):
 
     def make_request(self) -> Any:
         """Sends the request for the next page to this service, whatever the host of the link: it carries a token."""
-        if not self.ctx.next_link:
+        if self._method != "GET" or not self.ctx.next_link:
             return super().make_request()
         link = urlsplit(str(self.ctx.next_link))
         return self.client.get(self.client.format_url(f"{link.path}?{link.query}"), headers=self.header_parameters)

@@ -54,13 +54,14 @@ class ActiveLimit:
     def expire(self) -> None:
         self.expired = True
         for each in tuple(self._watched):
-            interrupt(_socket_of(each))
+            with suppress(Exception):  # one connection must not end the limits of all others
+                interrupt(_socket_of(each))
 
     def close(self) -> None:
         """Closes what was interrupted: no caller gets the response."""
         for each in self._watched:
-            close_socket(_socket_of(each))
-            with suppress(OSError, ValueError):
+            with suppress(Exception):
+                close_socket(_socket_of(each))
                 each.close()  # a connection without a socket can be used again
 
     @property

@@ -148,10 +148,14 @@ def _condition(kind: str, status: bool | None, reason: str, message: str) -> dic
     return {**condition, "message": redact_tokens(message)} if message else condition
 
 
-@lru_cache(maxsize=32)  # most texts are those of the last report
 def redact_tokens(text: str) -> str:
     """Masks secrets and URL queries in text for a report, and limits its length."""
-    return redact_output(text[:MAX_MASKED_LENGTH], queries=True)[:MAX_TEXT_LENGTH]
+    return _redact(text[:MAX_MASKED_LENGTH])
+
+
+@lru_cache(maxsize=32)  # most texts are those of the last report
+def _redact(text: str) -> str:
+    return redact_output(text, queries=True)[:MAX_TEXT_LENGTH]
 
 
 METRIC_PREFIX = "aks_flex_node"

@@ -59,7 +59,10 @@ def shared_tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Trusts the system's CAs and a CA file, if set. Connections share the context until one of these files changes,
     because reading the CAs of a system costs as much CPU time as ten requests.
     """
-    paths = (ssl.get_default_verify_paths().cafile, ca_file)
+    system = ssl.get_default_verify_paths().cafile
+    if system is None:  # the CAs are in a directory, whose changes show in no file
+        return tls_context(system=True, ca_file=ca_file)
+    paths = (system, ca_file)
     states = [Path(path).stat() for path in paths if path]
     return _shared_tls_context(ca_file, tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in states))
 

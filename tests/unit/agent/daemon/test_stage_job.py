@@ -315,8 +315,7 @@ def test_staged_programs_are_not_removed_before_their_update(life: Life) -> None
     life.host.apply(Remove(NEXT_CONFIG))
     life.waits(1)
     life.runs("stage", "update", "stage")
-    life.ends_work()
-    assert life.host.stat(FOLDER) is None
+    eventually(lambda: life.host.stat(FOLDER) is None)
 
 
 def test_malformed_next_config_is_logged(life: Life) -> None:

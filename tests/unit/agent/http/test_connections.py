@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from http.client import BadStatusLine, HTTPException, LineTooLong
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,6 +154,12 @@ def test_connections_share_the_systems_cas_until_a_file_changes(
 
     trust_as_system(monkeypatch, tmp_path, f"{PEM}\n")
     assert shared_tls_context(None) is not first
+
+
+def test_cas_of_a_directory_are_read_for_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CA that is removed from the directory changes no file that could tell."""
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
+    assert shared_tls_context(None) is not shared_tls_context(None)
 
 
 @pytest.mark.parametrize("partial", [False, True])
