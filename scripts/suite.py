@@ -325,7 +325,7 @@ def run_long(suite: SuiteRun) -> None:
     """Runs the tests that are too long for every change: the sweeps, and all tests marked `long`."""
     suite.run_alone(TOOLS)
     suite.run_alone(CONFORMANCE_TOOLS)
-    suite.run_alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
+    suite.run_alone(suite.tests("long", "tests/long", marked="", labs=("test", "test-b")))
     # In a lab of its own: the other tests expect no cluster network.
     suite.run_alone(suite.tests("cluster", CLUSTER_NETWORK, marked="long", labs=("test-conf",)))
     others = ("tests", "--ignore=tests/long", f"--ignore={CLUSTER_NETWORK}")

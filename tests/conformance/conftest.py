@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
 
 
-IMAGES = (f"{TESTS}/agnhost", f"{TESTS}/busybox", f"{TESTS}/nonewprivs", "pause")  # of the tests of `make test`
+IMAGES = (f"{TESTS}/agnhost", f"{TESTS}/busybox", f"{TESTS}/nonewprivs", "pause")  # of the tests of `make test-full`
 
 
 EARLY_POD = "early"

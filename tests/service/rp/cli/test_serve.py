@@ -71,7 +71,7 @@ def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     assert f"A service is running from {state}, at https://127.0.0.1:{port}" in same.stderr
     assert other.returncode == 3
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use." in other.stderr
-    assert "\n  service-running: " in same.stderr
+    assert "\n  service-running\n" in same.stderr
     assert "\n  listen-failed: " in other.stderr
 
     [option] = command("listen-failed", "--listen")
