@@ -102,7 +102,7 @@ async def open_database(settings: ServiceSettings, source: Path | None = None) -
 
 @asynccontextmanager
 async def open_migrated_database(settings: ServiceSettings) -> AsyncIterator[Database]:
-    """Opens the database. Raises ConfigError if its schema is of an earlier release, whose rows have no codes."""
+    """Opens the database. Raises ConfigError if its schema is not migrated yet."""
     async with open_database(settings) as database:
         version = await schema_version(database)
         if version < newest_schema_version():

@@ -123,8 +123,8 @@ def compose_document(
 
 
 def _with_join_method(config: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Keeps the kubelet's authentication of the join if a configuration without `provider` does not set it. The
-    provider of this release sends `provider`, and `auth` unless the node uses a token.
+    """Keeps the kubelet's authentication of the join if a configuration without `provider`, as the design documents
+    have it, does not set it. Our provider sends `provider`, and `auth` unless the node uses a token.
     """
     method = ((known.get("node") or {}).get("kubelet") or {}).get("auth")
     node = config.get("node") or {}

@@ -121,7 +121,7 @@ class NodeKeyCommands:
 
     async def revoke(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
         """Revokes the key of a node at once, with its config URL and bootstrap token, and refuses its Azure identity.
-        The node stays a node. One of an earlier agent has only the identity.
+        The node stays a node.
         """
         token = ""
 

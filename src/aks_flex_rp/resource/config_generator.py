@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_POLL_SECONDS = 30.0  # the agent's default
-GENERATOR = 2  # raised with a release that generates other configurations for existing nodes
+GENERATOR = 1  # raised with a release that generates other configurations for existing nodes
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ class Azcmagent:
             "location": spec.location,
             "cloud": spec.cloud,
             "tags": ",".join(
-                f"{key}={value}" for key, value in sorted(spec.tags.items()) if (not set(key + value) & set(",='\""))
+                f"{key}={value}" for key, value in sorted(spec.tags.items()) if not set(key + value) & set(",='\"")
             ),
         }
         with self._settings_file({key: value for key, value in settings.items() if value}):

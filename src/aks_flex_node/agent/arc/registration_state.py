@@ -54,11 +54,8 @@ class ArcMachineSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when any part of the desired state changes. Without `roles`, it is the same as in releases that did
-        not have them, so that a registered machine is not verified again.
-        """
-        parts = {key: value for key, value in asdict(self).items() if key != "roles" or value is not None}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        """Changes when any part of the desired state changes."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def machine_id(subscription: str, group: str, name: str) -> str:

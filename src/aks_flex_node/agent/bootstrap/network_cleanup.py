@@ -2,7 +2,7 @@
 
 kube-proxy and network plugins run as pods, and remove nothing when their node leaves. A configuration that stays
 would take precedence over the network of the next join, and may contain credentials of the cluster. What existed
-before the join is in the ledger and is kept. Of nodes that joined with an earlier agent, it has only the chains.
+before the join is in the ledger and is kept. A rebuilt ledger does not have it, except the chains.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def network_removal(
         if script:
             yield Run((f"{family}-restore", "--noflush"), f"remove pod chains from {family}", script.encode())
     if "files" not in found:
-        return  # an earlier agent did not record what exists
+        return  # a rebuilt ledger does not say what existed
     if any(scripts.values()) and LOCK not in found["files"]:
         yield Remove(LOCK)  # not without chains: any other program may create it again at any time
     for table in _proxy_tables(host):

@@ -37,6 +37,7 @@ def pod_removal(
     `owned` are the services in the ledger: the file of a unit may be damaged.
     """
     found = found or {}
+    # The containers of a service that the agent did not install are kept.
     foreign = frozenset(
         name for name in SERVICES if name not in owned and (host.unit(name).exists and not _is_ours(host, name))
     )

@@ -101,7 +101,7 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
     ] = None
     target_cluster: Annotated[
         ArcTargetCluster | None,
-        Meta(description="The cluster, in the form of the first release. Prefer azure.targetCluster."),
+        Meta(description="The cluster, in the form of the design documents. Prefer azure.targetCluster."),
     ] = None
     package: Annotated[ArcPackage, Meta(description="Source of the azcmagent package.")] = field(
         default_factory=ArcPackage

@@ -80,8 +80,8 @@ class NodeKeyStore:
     def bind(self, audience: str, thumbprint: str = "") -> None:
         """Records that a provider has bound the key with this thumbprint, and the audience of assertions for it.
 
-        A key that was made by `renew` becomes the key of this machine, without a predecessor. An empty audience is
-        the answer of a replica of an earlier release, which binds nothing, and leaves the known audience.
+        A key that was made by `renew` becomes the key of this machine, without a predecessor. An empty audience,
+        of a provider that has none for the cluster, binds nothing and leaves the known one.
         """
         known = self.read()
         if known and known.next and known.next.thumbprint == thumbprint:

@@ -346,12 +346,12 @@ def _priority(host: Host, device: str) -> int:
 
 
 def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, list[str]], int]:
-    """Parses a copy: resources, names found before the join, and its revision; earlier versions wrote none."""
+    """Parses a copy: resources, names found before the join, and its revision."""
     document = json.loads(content)
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']}")
     check_shape(document)
     components = {name: OwnedResources(**kinds) for name, kinds in document["components"].items()}
-    revision = document.get("revision", 0)
+    revision = document["revision"]
     _require(isinstance(revision, int) and revision >= 0, "revision")
-    return components, dict(document.get("found", {})), revision
+    return components, dict(document["found"]), revision

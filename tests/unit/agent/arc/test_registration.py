@@ -346,7 +346,7 @@ CUSTOM = "12345678-1234-1234-1234-123456789ABC"
         ({"arc__roles": [CUSTOM]}, [AzureRole(CUSTOM.lower(), CUSTOM)]),
         ({"arc__roles": []}, []),
     ],
-    ids=["identity", "token", "chosen", "older release", "custom role", "none"],
+    ids=["identity", "token", "chosen", "two", "custom role", "none"],
 )
 def test_machine_gets_the_least_or_the_chosen_roles(changes: dict[str, object], roles: list[AzureRole]) -> None:
     assert list(cluster_roles(config(**changes))) == roles

@@ -196,6 +196,7 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     return {
         "program": f"{config.paths.bin_dir}/kubelet",
         "labels": ",".join(f"{key}={value}" for key, value in sorted(labels(config).items())),
+        # A flag, because a change of the configuration file would restart the kubelet.
         "taints": f"--register-with-taints={','.join(taints)}" if taints else "",
         "flags": " ".join(flags(config, machine)),
         "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
