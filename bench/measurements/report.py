@@ -224,14 +224,18 @@ def _dashboard(found: BenchmarkResult) -> MarkdownTable:
     return MarkdownTable(("nodes", "view", "p50, ms", "p95, ms"), tuple(rows))
 
 
+ADDED_BY_LIST_TARGET = 0.3  # seconds
+
+
 def _extension(found: BenchmarkResult) -> MarkdownTable:
+    missed = "" if found["added"] < ADDED_BY_LIST_TARGET else ", not met"
     rows = (
-        ("az, below `az aks`", f"{found['start']:g} s"),
-        (f"list of {found['nodes']:,} nodes", f"{found['list']:g} s"),
-        ("added by the list", f"{found['added']:g} s"),
-        ("added CPU time", f"{found['added_cpu']:g} s"),
+        ("az, below `az aks`", f"{found['start']:g} s", ""),
+        (f"list of {found['nodes']:,} nodes", f"{found['list']:g} s", ""),
+        ("added by the list", f"{found['added']:g} s", f"under {ADDED_BY_LIST_TARGET} s{missed}"),
+        ("added CPU time", f"{found['added_cpu']:g} s", ""),
     )
-    return MarkdownTable(("what", "median"), rows)
+    return MarkdownTable(("what", "median", "target"), rows)
 
 
 BENCHMARKS = (
@@ -272,7 +276,7 @@ BENCHMARKS = (
         ("--rounds", "5", "--away", "600", "--away-nodes", "5"),
         ("--rounds", "1", "--away", "20", "--away-nodes", "2"),
         _recovery,
-        ("at most 1 % of a core in any minute of any fault",),
+        ("the daemon itself, without children, uses at most 1 % of a core in any minute of any fault",),
     ),
     Benchmark(
         "aks_pool",
@@ -338,7 +342,7 @@ BENCHMARKS = (
         ("--rounds", "20"),
         ("--rounds", "2", "--sizes", "100"),
         _dashboard,
-        targets=("p95 under 50 ms with 100,000 nodes, under 150 KiB",),
+        targets=("p95 of all views under 50 ms with 100,000 nodes, under 150 KiB",),
     ),
     Benchmark(
         "az_extension",
@@ -347,7 +351,6 @@ BENCHMARKS = (
         (),
         ("--rounds", "2"),
         _extension,
-        targets=("adds under 0.3 s to the start of az",),
     ),
 )
 

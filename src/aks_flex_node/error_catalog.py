@@ -119,8 +119,9 @@ def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> Err
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     raise CommandUsageError(
         "error-name-unknown",
-        f"The catalogue has no entry named {name!r}: all there is to say about such an error is its message.",
-        f"{hint}Run the same command without a name to list all names.",
+        f"The catalogue has no entry named {name!r}.",
+        f"{hint}If it is an error, see its message; it has no further explanation. "
+        "Run the same command without a name to list all names.",
     )
 
 

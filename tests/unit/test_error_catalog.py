@@ -98,7 +98,7 @@ def test_explain_suggests_similar_names_for_an_unknown_name() -> None:
 
 def test_explain_says_that_an_error_without_an_entry_has_only_its_message() -> None:
     assert not error_catalog.has_entry("root-required", *PACKAGES)
-    with pytest.raises(CommandUsageError, match="all there is to say"):
+    with pytest.raises(CommandUsageError, match="see its message; it has no further explanation"):
         error_catalog.explain("root-required", *PACKAGES)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bench.measurements.report import BEGIN, BENCHMARKS, END, MarkdownTable, median_and_range, page_with_figures
 
 FOUND = {"seconds": {"fetch": {"median": 0.8, "min": 0.7, "max": 0.9}, "node <b>": {"median": 2, "min": 1, "max": 3}}}
@@ -44,6 +46,12 @@ def test_recovery_table_shows_target_rounds_and_absence() -> None:
     assert "| job killed | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % | under 5 s |" in page
     assert "| provider away for 600 s | 5 |" in page
     assert "| reboot | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % |  |" in page
+
+
+@pytest.mark.parametrize(("added", "target"), [(0.299, "under 0.3 s"), (0.306, "under 0.3 s, not met")])
+def test_list_of_az_says_when_its_target_is_not_met(added: float, target: str) -> None:
+    found = {"start": 0.7, "nodes": 1000, "list": 1, "added": added, "added_cpu": 0.2}
+    assert f"| added by the list | {added} s | {target} |" in page_with_figures(PAGE, told(az_extension=found))
 
 
 def test_benchmark_page_omits_unmeasured_benchmarks() -> None:

@@ -57,7 +57,7 @@ def config_missing_error(path: Path) -> ConfigError:
         f"The configuration file {path} was not found.",
         f"Create one with `aks-flex-node config init {path}`, or select another file with `--config`. With a "
         "configuration URL of a resource provider, no file is needed: `echo 'https://…' | aks-flex-node agent "
-        "--config-url-file -`. Neither with a pool of AKS: `--aks-pool ID`.",
+        "--config-url-file -`. A pool of AKS needs none either: `--aks-pool ID`.",
     )
 
 
