@@ -35,6 +35,6 @@ def read_beside_broken_connection() -> None:
             read_silent_socket(0.2)
 
 
-def test_connection_that_cannot_be_interrupted_leaves_other_limits_in_effect() -> None:
+def test_connection_that_cannot_be_interrupted_leaves_other_limits() -> None:
     with pytest.raises(RequestTimeout):
         read_beside_broken_connection()
