@@ -159,6 +159,12 @@ def test_new_secret_is_fetched_with_old_one_and_verified(
     assert agent.asks().is_ok, "the secret that waits works while the one in effect does not"
 
 
+def test_report_of_an_agent_one_version_newer_is_accepted(agent: Agent, service: Running, name: str) -> None:
+    agent.source.report_status({"agentVersion": "0.1.0", "driftCount": 4, "fieldOfNextVersion": "x"})
+    shown = service.admin.get(name).properties["status"]
+    assert (shown["agentVersion"], shown["driftCount"]) == ("0.1.0", 4)
+
+
 class Came:
     """Simulates a kubelet that registers as soon as it has a token."""
 

@@ -136,6 +136,12 @@ def test_next_config_is_read_beside_the_config() -> None:
     assert (verdict.version, verdict.etag, verdict.knows_next, verdict.next_problem) == ("7", '"7.5"', True, "")
 
 
+def test_fields_of_a_provider_one_version_newer_are_ignored() -> None:
+    next_config = {**NEXT, "fieldOfNextVersion": 1}
+    newer = classify(200, {}, resource(**NOW, nextConfig=next_config, fieldOfNextVersion={"a": []}))
+    assert newer == classify(200, {}, resource(**NOW, nextConfig=NEXT))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
