@@ -113,7 +113,7 @@ MUTANTS = (
         "src/aks_flex_rp/api/poll_handler.py",
         "own = caller.node == node_ref and caller.id == poll_state.keys.current",
         "own = caller.node == node_ref",
-        "tests/unit/rp/api/test_poll_handler.py",
+        "tests/service/rp/api/test_node_keys.py",
     ),
 )
 

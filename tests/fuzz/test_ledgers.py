@@ -75,19 +75,23 @@ def test_removal_with_two_damaged_ledger_copies_does_not_crash(content: bytes) -
 @given(st.sampled_from(("paths", "sysctls", "modules", "swaps", "services")), st.text(max_size=8), json_values())
 def test_removal_with_arbitrary_ledger_record_does_not_crash(kind: str, name: str, record: Any) -> None:
     components = {"thing": {kind: {f"/{name}": record}}}
-    remove_with_ledger(json.dumps({"format": 1, "found": {}, "components": components}).encode())
+    remove_with_ledger(ledger_with(json.dumps(components)))
+
+
+def ledger_with(components: str) -> bytes:
+    return f'{{"format": 1, "revision": 1, "found": {{}}, "components": {components}}}'.encode()
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"[" * 100_000,
-        b'{"format": 1, "components": {"thing": {"paths": 5}}}',
-        b'{"format": 1, "components": {"thing": {"paths": {"/a": 5}}}}',
-        b'{"format": 1, "components": {"thing": {"paths": {"/a": {"original": {"kind": "file"}}}}}}',
-        b'{"format": 1, "components": {"thing": {"paths": {"/a/../../etc": {"original": null}}}}}',
-        b'{"format": 1, "components": {"thing": {"sysctls": {"a": {"original": 5}}}}}',
-        b'{"format": 1, "components": {}, "found": {"pods": 5}}',
+        ledger_with('{"thing": {"paths": 5}}'),
+        ledger_with('{"thing": {"paths": {"/a": 5}}}'),
+        ledger_with('{"thing": {"paths": {"/a": {"original": {"kind": "file"}}}}}'),
+        ledger_with('{"thing": {"paths": {"/a/../../etc": {"original": null}}}}'),
+        ledger_with('{"thing": {"sysctls": {"a": {"original": 5}}}}'),
+        b'{"format": 1, "revision": 1, "components": {}, "found": {"pods": 5}}',
     ],
 )
 def test_json_that_is_not_a_ledger_is_reported_as_damaged(content: bytes) -> None:

@@ -393,9 +393,7 @@ CLIENTS: dict[str, Client] = {
     "Entra ID": Client(signs_in, ("aks_flex_node.azure.credentials",)),
     "IMDS": Client(uses_imds, ("aks_flex_node.azure.managed_identity",), tls=False, alone=True),
     "HIMDS": Client(uses_himds, ("aks_flex_node.azure.managed_identity",), tls=False, alone=True),
-    "cluster of the provider": Client(
-        reads_cluster, ("aks_flex_rp.clusters.client", "aks_flex_rp.clusters.http_session")
-    ),
+    "cluster of the provider": Client(reads_cluster, ("aks_flex_rp.clusters.client",)),
     "watch of the provider": Client(  # without events, it ends and starts again
         watches_cluster, ("aks_flex_rp.clusters.client",), believes=frozenset(("an empty body",))
     ),

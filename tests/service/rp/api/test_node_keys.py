@@ -258,7 +258,8 @@ def test_key_of_a_deleted_node_learns_the_deletion(node: NodeWithKey, revoked: b
 def test_revoked_key_is_refused_at_once_and_a_new_join_binds_another(node: NodeWithKey) -> None:
     machine = node.joined()
     etag = machine.get().headers["etag"]
-    assert machine.get(if_none_match=etag).status == 304
+    recorded = machine.api(machine.assertion())
+    assert recorded.get(node.name, if_none_match=etag).status == 304
     stolen = machine.api().regenerate(node.name).json["configUrl"]  # a thief has asked for a URL before
 
     assert node.revoke().json["thumbprint"] == machine.key.thumbprint
@@ -266,6 +267,8 @@ def test_revoked_key_is_refused_at_once_and_a_new_join_binds_another(node: NodeW
     for answer in (machine.get(if_none_match=etag), machine.get(), machine.api().report(node.name, {})):
         assert_refused(answer, 403, "NodeKeyRevoked")
         assert f"aks-flex-rp node join-command --name {node.name}" in answer.error["message"]
+    guessed = node.admin.get(node.name).headers["etag"]
+    assert_refused(recorded.get(node.name, if_none_match=guessed), 403, "NodeKeyRevoked")
     assert node.machine().fetch(stolen).status == 404
     assert (node.status["nodeKey"]["state"], node.status["joinState"]) == ("Revoked", "Joined")
     assert node.condition("NodeKeyRevoked")

@@ -157,8 +157,13 @@ def test_ledger_is_saved_mode_0600_and_only_on_change() -> None:
     assert host.done == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 2, "components": {}}',
-                                    b'{"format": 1, "components": {"c": {"unheard": {}}}}', b"\xff\xfe"])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 1}', b'{"format": 2, "components": {}}'),
+        b'{"format": 1, "revision": 1, "found": {}, "components": {"c": {"unheard": {}}}}',
+    ],
+)
 def test_second_ledger_copy_is_used_when_the_first_is_damaged(damage: bytes) -> None:
     host = RecordedHost()
     noted(Ledger(host, PLACES), LoadModule("overlay"))
@@ -205,7 +210,7 @@ def test_ledger_records_change_times_of_a_program_after_sync() -> None:
 
 @pytest.mark.parametrize("path", ["/", "//", "/.", "etc/a", "/etc/../a"])
 def test_ledger_that_owns_the_root_or_an_unsafe_path_counts_as_damaged(path: str) -> None:
-    document = {"format": 1, "found": {}, "components": {"thing": {"paths": {path: {"ours": True}}}}}
+    document = {"format": 1, "revision": 1, "found": {}, "components": {"thing": {"paths": {path: {"ours": True}}}}}
     assert Ledger(RecordedHost({PLACES[0]: json.dumps(document)}), PLACES[:1]).damaged == PLACES[:1]
 
 
