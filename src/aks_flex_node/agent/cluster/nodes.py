@@ -43,7 +43,7 @@ class ClusterNode:
     version: str
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
-    runtime: str = ""  # container runtime version, for example `containerd://2.4.2`
+    runtime: str = ""  # for example `containerd://2.4.2`; empty while the kubelet does not reach the runtime
     cordoned_by_us: bool = False  # cordoned by the agent for an update, which must uncordon it
     machine_ids: tuple[str, ...] = ()  # hashes of the machine IDs in its status and in the provider's annotation
     address: str = ""
@@ -57,6 +57,7 @@ class ClusterNode:
         spec, addresses = document.get("spec", {}), document.get("status", {}).get("addresses", [])
         reported = hash_machine_id(document.get("status", {}).get("nodeInfo", {}).get("machineID", ""))
         marked = document["metadata"].get("annotations", {}).get(MACHINE_ANNOTATION, "")
+        runtime = document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
         return cls(
             document["metadata"]["name"],
             ready.get("status") == "True",
@@ -70,7 +71,7 @@ class ClusterNode:
             document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""),
             tuple(sorted(document["metadata"].get("labels", {}).items())),
             tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
-            document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", ""),
+            runtime if not runtime.endswith("://Unknown") else "",
             CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
             tuple(each for each in (reported, marked) if each),
             next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),

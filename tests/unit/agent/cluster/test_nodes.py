@@ -75,6 +75,14 @@ def test_cluster_node_is_parsed_from_the_api_document() -> None:
     assert node.conditions == (("MemoryPressure", "False"), ("Ready", "True"))
 
 
+def test_runtime_that_the_kubelet_does_not_reach_has_no_version() -> None:
+    """Otherwise an update that begins at this moment could never be rolled back to the version of before."""
+    reported = {"status": {"nodeInfo": {"containerRuntimeVersion": "containerd://Unknown"}}}
+    assert ClusterNode.read({**DOCUMENT, **reported}).runtime == ""
+    reported["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://2.4.2"
+    assert ClusterNode.read({**DOCUMENT, **reported}).runtime == "containerd://2.4.2"
+
+
 def test_newly_registered_cluster_node_has_empty_defaults() -> None:
     node = ClusterNode.read({"metadata": {"name": "edge-1"}})
     assert (node.ready, node.pod_cidr, node.cordoned, node.conditions) == (False, "", False, ())
