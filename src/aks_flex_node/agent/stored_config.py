@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import config_store, loader
@@ -170,6 +170,7 @@ def parse_config(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+@lru_cache(maxsize=2)  # the daemon asks for the versions of the same documents again and again
 def parse_version(text: str) -> str:
     try:
         return str(json.loads(text).get("configVersion") or "")

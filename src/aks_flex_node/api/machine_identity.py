@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import parse_qsl, urlencode
 
 MACHINE_HEADER = "Aks-Flex-Node-Machine"
@@ -34,7 +35,8 @@ class MachineIdentity:
         named = {"id": self.id, "hostName": self.host_name, "address": self.address, "os": self.os}
         return {key: value for key, value in named.items() if value}
 
-    def to_header(self) -> str:
+    @cached_property
+    def header(self) -> str:
         return urlencode(self.to_document())
 
 

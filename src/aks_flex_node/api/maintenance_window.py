@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, time, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from aks_flex_node.errors import MachineError
 
@@ -57,6 +56,8 @@ def _openings(window: Window, now: datetime) -> Iterator[datetime]:
 def parse_time_zone(name: str) -> tzinfo:
     if name.upper() in {"UTC", "GMT", "ETC/UTC"}:
         return timezone.utc  # works without tzdata
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - large, and few nodes have a time zone
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

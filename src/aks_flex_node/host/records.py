@@ -15,17 +15,12 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 
-def parse_record(content: bytes | str | None, kind: type[Record]) -> Record | None:
-    """Returns the record in a JSON document; None if the document is damaged or has values of other types."""
+def read_record(host: Host, path: str, kind: type[Record]) -> Record | None:
+    """Returns the record in a file; None if the file is missing, damaged or has values of other types."""
     try:
-        return msgspec.convert(json.loads(content or b""), kind)
+        return msgspec.json.decode(host.read(path) or b"", type=kind)
     except (ValueError, RecursionError):
         return None
-
-
-def read_record(host: Host, path: str, kind: type[Record]) -> Record | None:
-    """Returns the record in a file; None if the file is missing or damaged."""
-    return parse_record(host.read(path), kind)
 
 
 def write_record(host: Host, path: str, record: object) -> None:

@@ -93,7 +93,7 @@ def test_machines_survive_storage_and_new_attempts() -> None:
 
 
 def test_machine_header_is_parsed_and_invalid_ones_are_ignored() -> None:
-    assert parse_machine_header(ONE.to_header()) == ONE
+    assert parse_machine_header(ONE.header) == ONE
     assert parse_machine_header("") is None
     assert parse_machine_header("id=nonsense&hostName=a") is None
     assert parse_machine_header("id=" + "1" * 32 + "&hostName=a%0Ab%60") == MachineIdentity("1" * 32, "ab")

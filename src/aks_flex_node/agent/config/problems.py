@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import TYPE_CHECKING
 
@@ -76,6 +75,8 @@ def _nearest(section: ConfigSection, name: str) -> str:
 
 def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Returns the most similar known word, ignoring case."""
+    import difflib
+
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), lower, 1)
     return lower[near[0]] if near else None

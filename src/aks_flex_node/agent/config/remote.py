@@ -114,7 +114,7 @@ class ConfigRequest:
     def headers(self, url: ConfigUrl) -> dict[str, str]:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
         if self.machine:
-            headers[MACHINE_HEADER] = self.machine.to_header()
+            headers[MACHINE_HEADER] = self.machine.header
         if self.facts is not None:
             headers["Content-Type"] = "application/json"
         elif self.prove and not url.key:  # a storage account binds no key

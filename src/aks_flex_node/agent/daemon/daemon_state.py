@@ -41,7 +41,7 @@ class DaemonState:
     def is_equivalent(self, other: DaemonState) -> bool:
         """Returns whether the state need not be written again. To limit disk writes, `last_answer` is compared with
         ten-minute precision."""
-        same = replace(self, last_answer="") == replace(other, last_answer="")
+        same = self == replace(other, last_answer=self.last_answer)
         return same and self.last_answer[:15] == other.last_answer[:15]
 
     def with_provider_state(self, provider_state: ProviderState, message: str) -> DaemonState:

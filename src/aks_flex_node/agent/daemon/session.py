@@ -196,18 +196,19 @@ class Session:
         """Records that an update has used the permission of a deleted Node, and ended with the Node of this UID. If
         the UID is unknown, the next health check sets it.
         """
-        self.state = replace(self.state, settled_node=uid)
+        if uid != self.state.settled_node:
+            self.state = replace(self.state, settled_node=uid)
 
     def record_poll(self, event: PollEvent, now: float) -> None:
         result, problem = event.result, event.credentials_problem
-        self.state = self.state.with_provider_state(result.state, result.message)
-        if problem is not None:
-            self.state = replace(self.state, credentials_problem=problem)
+        changes: dict[str, Any] = {} if problem is None else {"credentials_problem": problem}
         if result.is_ok:
-            self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
-            self._record_answer()
+            changes |= {"last_answer": format_utc(), "newest_version": self._newest_version}
         if self.connection:
-            self.state = replace(self.state, not_accepted=self.connection.receiver.not_accepted)
+            changes["not_accepted"] = self.connection.receiver.not_accepted
+        self.state = replace(self.state.with_provider_state(result.state, result.message), **changes)
+        if result.is_ok:
+            self._record_answer()
         self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
@@ -220,7 +221,7 @@ class Session:
         self._reread = self._node_gone_since is not None
         node = self.health.node
         if node and node.uid and self._newest_version == self.node.versions.current:
-            self.state = replace(self.state, settled_node=node.uid)
+            self.settle_node(node.uid)
             self._node_gone_since, self._reread = None, False
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -229,6 +228,8 @@ def _is_own_drift(plan: ComponentPlan, action: Action, ignored: frozenset[str]) 
 
 def _diff(action: Action, host: Host) -> str:
     """Returns the diff of a text file; empty for secret or binary files."""
+    import difflib
+
     if not isinstance(action, WriteFile) or action.secret:
         return ""
     try:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY
@@ -148,6 +149,7 @@ def _rendered(key: StoredKey, revision: int) -> bytes:
     return (json.dumps({**document, "digest": _digest(document)}, indent=1) + "\n").encode()
 
 
+@lru_cache(maxsize=2)  # the daemon reads both files before every request
 def _parsed(content: bytes | None) -> tuple[StoredKey, int] | None:
     """Returns the key and revision of a file, or None if it is missing or damaged."""
     try:

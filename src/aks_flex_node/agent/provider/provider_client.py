@@ -160,7 +160,7 @@ class ProviderClient:
             "Accept-Encoding": "identity",
             "User-Agent": "aks-flex-node",
             "Authorization": f"Bearer {self._token()}",
-            **({MACHINE_HEADER: self.machine.to_header()} if self.machine else {}),
+            **({MACHINE_HEADER: self.machine.header} if self.machine else {}),
             **headers,
         }
         data = None if body is None else json.dumps(body).encode()

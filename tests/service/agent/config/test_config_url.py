@@ -159,7 +159,7 @@ def test_refused_machine_shows_the_message_of_the_provider(server: BundleServer)
 def test_machine_is_named_when_the_configuration_is_fetched(server: BundleServer) -> None:
     machine = MachineIdentity("1" * 32, "edge-a", "10.0.0.1", "Ubuntu")
     fetch_config(config_urls.parse(server.url(PATH)), DownloadOptions(attempts=1), QUICK, machine)
-    assert server.headers[0][MACHINE_HEADER] == machine.to_header()
+    assert server.headers[0][MACHINE_HEADER] == machine.header
 
 
 def test_redirect_of_config_url_is_refused(server: BundleServer) -> None:

@@ -57,7 +57,7 @@ class EnrollingMachine:
         path = url.partition("#")[0].removeprefix(to.url)
         proof = {} if "proof" in body else {"proof": self.key.url_proof(url)}
         sent = {**proof, "facts": self.facts, **body}
-        headers = {MACHINE_HEADER: self.identity.to_header(), "Content-Type": "application/json"}
+        headers = {MACHINE_HEADER: self.identity.header, "Content-Type": "application/json"}
         return to.ask("POST", path, headers, json.dumps(sent).encode())
 
 

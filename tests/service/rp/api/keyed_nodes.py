@@ -40,7 +40,7 @@ class Machine:
     def fetch(self, url: str, proof: str | None = None) -> Answer:
         path = url.partition("#")[0].removeprefix(self.admin.connection.url)
         shown = self.key.url_proof(url) if proof is None else proof
-        headers = {MACHINE_HEADER: self.identity.to_header(), **({KEY_HEADER: shown} if shown else {})}
+        headers = {MACHINE_HEADER: self.identity.header, **({KEY_HEADER: shown} if shown else {})}
         return self.admin.connection.ask("GET", path, headers)
 
     def assertion(self, **changes: Any) -> str:
@@ -50,7 +50,7 @@ class Machine:
         return self.admin.as_somebody(f"Bearer {self.assertion() if assertion is None else assertion}")
 
     def get(self, **headers: str) -> Answer:
-        return self.api().get(self.name, **{MACHINE_HEADER: self.identity.to_header(), **headers})
+        return self.api().get(self.name, **{MACHINE_HEADER: self.identity.header, **headers})
 
     def rotate(self, new: HeldKey) -> Answer:
         return rotate(self.api(), self.name, new, self.key)

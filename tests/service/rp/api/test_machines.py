@@ -41,7 +41,7 @@ def _cluster_comes_back(service: Running) -> Iterator[None]:
 
 
 def header(machine: MachineIdentity) -> dict[str, str]:
-    return {MACHINE_HEADER: machine.to_header()}
+    return {MACHINE_HEADER: machine.header}
 
 
 def assert_on_another_machine(answer: Answer, other: MachineIdentity, name: str) -> None:
