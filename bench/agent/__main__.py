@@ -69,7 +69,7 @@ def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
     first, last = found["seen"][0], found["seen"][-1]
     return {
         "polls": last["polls"],
-        "standings": found["standings"],
+        "states": found["states"],
         "polls_per_second": round(last["polls"] / found["seconds"], 1),
         "cpu_ms_per_poll": round(1000 * (last["cpu"] - first["cpu"]) / (last["polls"] - first["polls"]), 2),
         "rss_mib": [round(one["kib"] / 1024, 1) for one in found["seen"]],

@@ -44,7 +44,7 @@ class CountedPolls:
     def __init__(self, total: int, every: int) -> None:
         self.total, self.every = total, every
         self.polls = 0
-        self.standings: dict[str, int] = {}
+        self.states: dict[str, int] = {}
         self.seen: list[dict[str, float]] = []
         self.controller: Controller
 
@@ -58,19 +58,19 @@ class CountedPolls:
         ask = source.client.poll
 
         def poll(version: str, wait: int) -> PollResult:
-            verdict = ask(version, wait)
-            self.note(verdict)
-            return verdict
+            result = ask(version, wait)
+            self.note(result)
+            return result
 
         source.client.poll = poll  # type: ignore[method-assign]
         return open_session(
             dataclasses.replace(node, source=dataclasses.replace(source, config=node.config)), on_event
         )
 
-    def note(self, verdict: PollResult) -> None:
+    def note(self, result: PollResult) -> None:
         self.polls += 1
-        name = verdict.state.value
-        self.standings[name] = self.standings.get(name, 0) + 1
+        name = result.state.value
+        self.states[name] = self.states.get(name, 0) + 1
         if self.polls % self.every == 0:
             self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
         if self.polls >= self.total:
@@ -82,7 +82,7 @@ def main() -> None:
     start = time.monotonic()
     counted.controller = Controller(counted.open, SystemdNotifier(""))
     counted.controller.run()
-    found = {"seconds": time.monotonic() - start, "standings": counted.standings, "seen": counted.seen}
+    found = {"seconds": time.monotonic() - start, "states": counted.states, "seen": counted.seen}
     print(json.dumps({**found, "threads": threading.active_count()}))
 
 

@@ -44,7 +44,7 @@ class EntraSignInSettings(SettingsModel):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> EntraSignInSettings:
+    def _check_credential(self) -> EntraSignInSettings:
         if (self.client_secret_file is None) == (self.client_certificate_file is None):
             raise PydanticCustomError("one", "set either clientSecretFile or clientCertificateFile")
         return self
@@ -91,7 +91,7 @@ class TlsSettings(SettingsModel):
     )
 
     @model_validator(mode="after")
-    def _both(self) -> TlsSettings:
+    def _check_pair(self) -> TlsSettings:
         if (self.certificate_file is None) != (self.key_file is None):
             raise PydanticCustomError("pair", "set both certificateFile and keyFile, or neither")
         return self
@@ -115,8 +115,9 @@ class DeliverySettings(SettingsModel):
     azure_blob: BlobSettings | None = Field(default=None, description="Storage account for `azureBlob`.")
 
     @model_validator(mode="after")
-    def _account(self) -> DeliverySettings:
-        if self.method == "azureBlob" and self.azure_blob is None:
+    def _check_account(self) -> DeliverySettings:
+        blob = self.azure_blob
+        if self.method == "azureBlob" and not (blob and (blob.connection_string_file or blob.account_url)):
             raise PydanticCustomError("blob", "set azureBlob with connectionStringFile or accountUrl")
         return self
 
@@ -238,14 +239,14 @@ class ServiceSettings(SettingsModel):
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
 
     @model_validator(mode="after")
-    def _dedicated(self) -> ServiceSettings:
+    def _check_audiences(self) -> ServiceSettings:
         for number, tenant in enumerate(self.auth.tenants):
             check_audiences(self.auth, number, tenant, self.azure.resource_manager)
             self.node_audience(tenant)
         return self
 
     @model_validator(mode="after")
-    def _granted(self) -> ServiceSettings:
+    def _check_grants(self) -> ServiceSettings:
         tenants = self._tenants()
         for number, grant in enumerate(self.auth.roles):
             if grant.tenant_id is None and len(tenants) > 1:

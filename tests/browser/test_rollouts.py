@@ -202,7 +202,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     page.goto(f"{provider.url}{start_page(fleet)}")
     page.get_by_label("Name of the roll-out").fill("Not A Name")
     order(page, "Start roll-out")
-    assert "is not a valid name of a roll-out" in wrong_at(page, "Name of the roll-out")
+    assert "is not a name of a roll-out" in wrong_at(page, "Name of the roll-out")
     fleet.stuck = set(fleet.names)
     fleet.start()
     page.get_by_label("Name of the roll-out").fill("other")

@@ -18,7 +18,7 @@ TENANT_ID = "f1e0f1e0-0000-4000-8000-000000000001"
 DOMAIN = "flex.internal"  # domain name of the tenant
 TOKEN_SECONDS = 3600.0
 
-LISTS = ("groups", "older_secrets", "certificates", "redirect_uris")
+LIST_FIELDS = ("groups", "older_secrets", "certificates", "redirect_uris")
 
 PrincipalKind = Literal["servicePrincipal", "managedIdentity", "user"]
 
@@ -123,7 +123,7 @@ class EntraDirectory:
 
 
 def _principal(document: dict[str, Any]) -> EntraPrincipal:
-    lists = {name: tuple(document.get(name, ())) for name in LISTS}
+    lists = {name: tuple(document.get(name, ())) for name in LIST_FIELDS}
     federations = tuple(FederatedCredential(**each) for each in document.get("federations", ()))
     return EntraPrincipal(**{**document, **lists, "federations": federations})
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.rollout_options import invalid_name
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.commands import RolloutCommands
     from aks_flex_rp.store.rollout_model import StoredRollout
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 NODES_PER_PAGE = 500
-ALL_ROLLOUTS = 2**62
+AFTER_ALL = 2**62  # more than the number of any roll-out
 
 
-def invalid_name(name: str) -> errors.ArmError:
-    message = f"'{name[:80]}' is not a valid name of a roll-out."
-    hint = "Use up to 40 lowercase letters, digits and '-', with a letter or digit at both ends."
-    return errors.ArmError(400, "InvalidResourceName", f"{message} {hint}", "rolloutName")
+def check_name(name: str) -> None:
+    """Raises ArmError if a roll-out cannot have this name."""
+    if reason := invalid_name(name):
+        raise errors.ArmError(400, "InvalidResourceName", f"'{name[:80]}' {reason}", "rolloutName")
 
 
 @dataclass(frozen=True)
@@ -51,19 +50,19 @@ class RolloutRoutes:
         found = await self.commands.get(request.cluster, target.name, target.rollout)
         if target.part:
             return await self._nodes(request, found)
-        return await self._shown(request, found)
+        return await self._response(request, found)
 
     async def _list(self, request: AuthorizedRequest) -> Response:
-        store, pool = self.commands.context.store, await self._pool(request)
+        store, pool = self.commands.context.store, await self._existing_pool(request)
         query = request.page_query
-        before = int(query.after) if query.after.isdecimal() and len(query.after) < 19 else ALL_ROLLOUTS
+        before = int(query.after) if query.after.isdecimal() and len(query.after) < 19 else AFTER_ALL
         found = await store.rollouts(request.cluster.id.key, pool, before, query.top + 1)
         shown = [
             rollout_resource(each, request.cluster.id, await store.count_states(each)) for each in found[: query.top]
         ]
         return request.page(shown, str(found[query.top - 1].number) if len(found) > query.top else None)
 
-    async def _pool(self, request: AuthorizedRequest) -> str:
+    async def _existing_pool(self, request: AuthorizedRequest) -> str:
         if await self.commands.context.store.pool(request.cluster.id.key, request.pool.name) is None:
             raise errors.pool_not_found(request.cluster.id, request.pool.name)
         return request.pool.name
@@ -91,9 +90,9 @@ class RolloutRoutes:
         if not target.rollout:
             return await self._allow_revision(request, body)
         gate = _gate_name(body, target.part)
-        await self._pool(request)
+        await self._existing_pool(request)
         done = await self.commands.order(cluster, target.name, target.rollout, target.part, request.request, gate)
-        return await self._shown(request, done)
+        return await self._response(request, done)
 
     async def _allow_revision(self, request: AuthorizedRequest, body: dict[str, Any]) -> Response:
         revision = body.get("revision")
@@ -103,15 +102,14 @@ class RolloutRoutes:
         return http_messages.json_response(200, await self.pools.shown(request, pool))
 
     async def _create(self, request: AuthorizedRequest) -> Response:
-        if not NAME.fullmatch(request.pool.rollout):
-            raise invalid_name(request.pool.rollout)
+        check_name(request.pool.rollout)
         body = await http_messages.read_json(request.http_request)
         made, created = await self.commands.create(
             request.cluster, request.pool.name, request.pool.rollout, body, request.request
         )
-        return await self._shown(request, made, 201 if created else 200)
+        return await self._response(request, made, 201 if created else 200)
 
-    async def _shown(self, request: AuthorizedRequest, rollout: StoredRollout, status: int = 200) -> Response:
+    async def _response(self, request: AuthorizedRequest, rollout: StoredRollout, status: int = 200) -> Response:
         counts = await self.commands.context.store.count_states(rollout)
         shown = rollout_resource(rollout, request.cluster.id, counts)
         return http_messages.json_response(status, shown, {"ETag": rollout.etag})

@@ -105,15 +105,15 @@ def parse_form(form: Mapping[str, str], before: Document, *, of_pool: bool = Fal
     for name, path in NUMBERS.items():
         values[path] = parse_number(name, form.get(name, "").strip(), errors)
     usual: dict[Path, tuple[object, object]] = {
-        path: (form.get(name) == "yes", standing) for name, (path, standing) in TICKS.items()
+        path: (form.get(name) == "yes", default) for name, (path, default) in TICKS.items()
     }
     usual[DRIFT] = (form.get("drift") or "repair", "repair")
     usual[LABELS] = (parse_labels("labels", form.get("labels", ""), errors), {})
     usual[TAINTS] = (_taints(form.get("taints", ""), errors), [])
     usual[WINDOW_DAYS] = ([day for day in DAYS if form.get(f"day-{day}") == "yes"], [])
-    for path, (value, standing) in usual.items():
+    for path, (value, default) in usual.items():
         was = document_diff.value_at(before, path)
-        values[path] = value if value != standing or was == standing else None
+        values[path] = value if value != default or was == default else None
     properties = document_diff.apply_values(
         _rest(form.get(REST, ""), errors, REMOVE_IT if of_pool else ENTER_ABOVE), values
     )

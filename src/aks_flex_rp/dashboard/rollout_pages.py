@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.api.rollout_routes import NAME, invalid_name
+from aks_flex_rp.api.rollout_routes import check_name
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import rollout_form, rollout_view
@@ -143,8 +143,7 @@ class RolloutPages(DashboardPage):
             return await self._start_form(visit, found, replace(sheet, errors=tuple(parsed.errors)))
         name = sheet.values["name"].strip()
         try:
-            if not NAME.fullmatch(name):
-                raise invalid_name(name)
+            check_name(name)
             made, is_new = await self.commands.create(found.cluster, found.pool.key, name, parsed.body, found.request)
         except ArmError as error:
             rejected = replace(sheet, errors=tuple(rollout_form.rejection_errors(error)))

@@ -20,6 +20,7 @@ from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp import private_files
 from aks_flex_rp.azure_identity import open_credential
+from aks_flex_rp.settings import BlobSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,17 +180,12 @@ def by_identity(account_url: str, credential: TokenCredential, **options: Any) -
 
 
 def open_blob_delivery(settings: ServiceSettings) -> AzureBlobDelivery:
-    blob = settings.delivery.azure_blob
     from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
 
     trust: dict[str, Any] = {"connection_verify": str(settings.azure.ca_file)} if settings.azure.ca_file else {}
     limits: dict[str, Any] = {"transport": BoundedTransport(**trust), "retry_total": RETRIES}
-    if blob and blob.connection_string_file:
+    blob = settings.delivery.azure_blob or BlobSettings()
+    if blob.connection_string_file:
         return AzureBlobDelivery(by_connection_string(blob.connection_string_file, **limits), blob.container)
-    if blob and blob.account_url:
-        return AzureBlobDelivery(by_identity(blob.account_url, open_credential(settings), **limits), blob.container)
-    raise ConfigError(
-        "blob-account-missing",
-        "delivery.azureBlob does not name a storage account.",
-        "Set connectionStringFile, or set accountUrl to use the service's identity.",
-    )
+    credential = open_credential(settings)
+    return AzureBlobDelivery(by_identity(blob.account_url or "", credential, **limits), blob.container)

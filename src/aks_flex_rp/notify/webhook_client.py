@@ -63,9 +63,9 @@ def signature_headers(secrets: tuple[bytes, ...], message: str, body: bytes, now
     }
 
 
-SECONDS = 10.0
+REQUEST_SECONDS = 10.0
 MAX_CONCURRENT = 8  # concurrent messages to one receiver
-LONGEST_WAIT = 3600.0
+MAX_RETRY_AFTER = 3600.0
 RETRYABLE_STATUS = frozenset({408, 425, 429})  # 4xx codes that may succeed later
 
 
@@ -88,7 +88,7 @@ class SendResult:
 class WebhookClient:
     """Sends messages to one receiver. Used by several threads at the same time."""
 
-    def __init__(self, webhook: Webhook, seconds: float = SECONDS) -> None:
+    def __init__(self, webhook: Webhook, seconds: float = REQUEST_SECONDS) -> None:
         self._hook = webhook
         authorities = str(webhook.ca_file) if webhook.ca_file else None
         timeout = Timeout(total=seconds)
@@ -132,7 +132,7 @@ def classify_response(status: int, retry_after: str = "") -> SendResult:
     if 300 <= status < 500 and status not in RETRYABLE_STATUS:
         return SendResult(SendStatus.REFUSED, why)
     wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-    return SendResult(SendStatus.FAILED, why, min(wait, LONGEST_WAIT))
+    return SendResult(SendStatus.FAILED, why, min(wait, MAX_RETRY_AFTER))
 
 
 def error_text(error: Exception, peer: str = "receiver") -> str:

@@ -104,4 +104,4 @@ def test_command_without_the_data_that_it_needs_is_refused(owner: Person, tmp_pa
     fails(owner, "backup-unreadable", "restore", str(tmp_path / "missing.tar"), "--yes")
     fails(owner, "migration-target-missing", "migrate", "--from", str(owner.state / "flex.db"))
     config = private(tmp_path / "config.yaml", yaml.safe_dump({"delivery": {"method": "azureBlob", "azureBlob": {}}}))
-    fails(owner, "blob-account-missing", "init", "--config", str(config))
+    fails(owner, "service-config-invalid", "init", "--config", str(config))

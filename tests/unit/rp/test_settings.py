@@ -52,6 +52,7 @@ def test_missing_config_file_is_an_error(tmp_path: Path) -> None:
         ("publicUrl: https://flex.example/path", "publicUrl: "),
         ("tls: {certificateFile: /a}", "tls: "),
         ("delivery: {method: azureBlob}", "delivery: "),
+        ("delivery: {method: azureBlob, azureBlob: {}}", "delivery: "),
         ("tokens: {hours: 0}", "tokens.hours: "),
         ("log: {level: loud}", "log.level: "),
         ("auth: {roles: [{role: king, scope: /, principal: x}]}", "auth.roles.0.role: "),

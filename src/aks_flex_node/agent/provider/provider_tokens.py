@@ -41,10 +41,10 @@ class ProviderToken:
 @dataclass
 class ProviderTokens:
     program: str
-    bundle: Callable[[], str] = field(repr=False)  # returns the current configuration with its secrets
-    fallback_bundle: Callable[[], str] = field(
+    read_bundle: Callable[[], str] = field(repr=False)  # the current configuration with its secrets
+    read_pending: Callable[[], str] = field(
         default=lambda: "", repr=False
-    )  # returns the pending configuration, whose secrets are also valid
+    )  # the pending configuration, whose secrets are also valid
     clock: Callable[[], float] = time.monotonic
     _token: ProviderToken | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,7 +68,7 @@ class ProviderTokens:
     def _identity(self) -> str:
         """Returns the digest of the current identity; empty if the configuration cannot be read at the moment."""
         with contextlib.suppress(OSError, ValueError):
-            return identity_digest(self.bundle())
+            return identity_digest(self.read_bundle())
         return ""
 
     def _sign_in(self) -> ProviderToken:
@@ -76,9 +76,9 @@ class ProviderTokens:
         applied.
         """
         try:
-            return self._fetch(_read(self.bundle))
+            return self._fetch(_read(self.read_bundle))
         except SignInError:
-            if pending := _read(self.fallback_bundle):
+            if pending := _read(self.read_pending):
                 with contextlib.suppress(SignInError):
                     return self._fetch(pending)
             raise

@@ -68,13 +68,13 @@ def test_invalidated_token_is_fetched_again(tmp_path: Path) -> None:
 def test_token_is_kept_for_the_same_identity_only(tmp_path: Path) -> None:
     azure: dict[str, object] = {"tenantId": "a", "bootstrapToken": {"token": "one"}}
     tokens = tokens_of(tmp_path, NUMBERED)
-    tokens.bundle = lambda: json.dumps({"config": {"azure": azure}})
+    tokens.read_bundle = lambda: json.dumps({"config": {"azure": azure}})
     assert tokens.value() == "token-1"
     azure["bootstrapToken"] = {"token": "another"}
     assert tokens.value() == "token-1"
     azure["tenantId"] = "b"
     assert {tokens.value(), tokens.value()} == {"token-2"}
-    tokens.bundle = lambda: "damaged"
+    tokens.read_bundle = lambda: "damaged"
     assert tokens.value() == "token-2"
 
 
