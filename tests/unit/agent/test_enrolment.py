@@ -87,22 +87,6 @@ def test_outage_before_the_first_answer_is_an_error() -> None:
         Provider(outage()).wait()
 
 
-def test_rejected_machine_stops_waiting() -> None:
-    rejected = ConfigError("machine-rejected", "No.")
-    with pytest.raises(ConfigError) as error:
-        Provider(pending(), rejected).wait()
-    assert error.value is rejected
-
-
-def test_machine_gives_up_after_the_time_of_the_setting() -> None:
-    provider = Provider(*(pending() for _ in range(9)))
-    with pytest.raises(ConfigError) as error:
-        provider.wait(12)
-    assert error.value.name == "enrolment-not-approved"
-    assert "1a2b-3c4d" in error.value.message
-    assert error.value.retryable
-
-
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"fingerprint": 7, "retryAfterSeconds": "soon"}', b"{"])
 def test_hostile_pending_answer_is_bounded(body: bytes) -> None:
     found = parse_pending(body)

@@ -13,7 +13,7 @@ from aks_flex_node.agent.bootstrap.workflow import discarded_key_on_refusal
 from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import ledger_paths
-from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key, prover
+from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
@@ -202,9 +202,3 @@ def test_directory_of_the_first_contact_belongs_to_the_agent() -> None:
     assert ledger.owned("agent").paths[STATE_DIR]["original"] is None
     engine = engine_on(host)
     assert engine.ledger.owned("agent").paths[STATE_DIR]["original"] is None
-
-
-def test_proof_is_for_one_url_only() -> None:
-    store = NodeKeyStore(empty_host())
-    proof = prover(store.ensure().private_key)("url", time.time())
-    assert verify_proof(proof, "url") == store.ensure().thumbprint

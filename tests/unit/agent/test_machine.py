@@ -54,11 +54,6 @@ def test_route_source_address_is_parsed(text: str, expected: str) -> None:
     assert machine.source_address(text) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [(HOSTS, "203.0.113.9"), ("", ""), ("\n", "")])
-def test_first_address_of_a_host_name_is_parsed(text: str, expected: str) -> None:
-    assert machine.first_address(text) == expected
-
-
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

@@ -50,7 +50,7 @@ def api_of(answer: Any) -> ApiClient:
     return Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}).client
 
 
-def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
+def test_machine_that_has_not_joined_has_a_complete_status(tmp_path: Path) -> None:
     found = status.status(engine_with(tmp_path))
     assert found["arc"] == found["vpn"] == {"status": "disabled"}
     assert found["node"] == {"name": "edge-1", "status": "NotJoined", "auth": "bootstrapToken"}
@@ -189,17 +189,6 @@ def principal() -> Settings:
 )
 def test_drift_is_summarized_in_one_line(phase: str, drift: list[str] | None, said: str) -> None:
     assert drift_summary({"phase": phase, "drift": drift}) == said
-
-
-def test_support_bundle_reads_the_agent_journal_by_its_identifier(tmp_path: Path) -> None:
-    shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
-    answers: dict[tuple[str, ...], CommandResult] = {
-        ("journalctl", "-t", "aks-flex-node", *shape): CommandResult(0, "ours"),
-        ("journalctl", "--unit", "kubelet", *shape): CommandResult(0, "kubelet's"),
-    }
-    files = dict(support_bundle.bundle_entries(engine_with(tmp_path, RecordedHost(answers=answers))))
-    assert files["journals/aks-flex-node.txt"] == "ours"
-    assert files["journals/kubelet.txt"] == "kubelet's"
 
 
 def test_support_bundle_contains_no_secrets_and_is_mode_0600(tmp_path: Path) -> None:
@@ -386,17 +375,3 @@ def staging_files(tmp_path: Path, **result: str) -> dict[str, str]:
 def test_status_shows_a_staged_revision_in_one_line(tmp_path: Path, result: dict[str, str], text: str) -> None:
     lines = dict(daemon_lines(daemon_status_with(tmp_path, staging_files(tmp_path, **result))))
     assert lines["staged"] == text
-
-
-def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
-    files = {"next-config.json": bundle("8"), "job-result.json": json.dumps(WAITS)}
-    notes = {"provider_state": "Throttled", "message": "slowly", "credentials_problem": "not yet"}
-    lines = daemon_lines(daemon_status_with(tmp_path, {**files, "daemon-state.json": json.dumps(notes)}))
-    assert lines == [
-        ("agent", "active"),
-        ("provider", "Throttled, configuration 7: slowly"),
-        ("source", f"local file {DATA}/current-config.json"),
-        ("pending", "configuration 8, Paused: It waits."),
-        ("credentials", "not yet"),
-    ]
-    assert daemon_lines(None) == []

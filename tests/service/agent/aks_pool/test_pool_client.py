@@ -15,7 +15,6 @@ from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient, open_pool
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId, parse_pool_id
 from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.azure.arm import ArmReply, AzureCallError, refused_error
-from aks_flex_node.azure.operations import OperationReply, started_operation
 from aks_flex_node.errors import FlexError
 from tests.service.agent.identity.test_credentials import bundle
 from tests.service.lab.sdk_contract import problems
@@ -97,20 +96,6 @@ def test_role_of_a_node_does_not_delete_machines(aks: Aks) -> None:
     with client(aks, CONTRIBUTOR) as opened:
         assert opened.delete_machine("m1", lambda _: None) is True
         assert opened.delete_machine("m1", lambda _: None) is False
-
-
-def test_printed_role_assignment_gives_access(aks: Aks) -> None:
-    config = signed_in(aks, "")
-    with open_pool(config, pool_of(aks)) as opened:
-        with pytest.raises(AzureCallError) as caught:
-            opened.bootstrap_data()
-        assert caught.value.name == "aks-pool-role-missing"
-        words = caught.value.hint.partition("`az role assignment create ")[2].partition("`")[0]
-        principal = words.partition("--assignee-object-id ")[2].split()[0]
-        scope = words.partition("--scope ")[2]
-        assert '--role "Azure Kubernetes Service Flex Node Agent Role"' in words
-        aks.cloud.assignments.put(scope, AGENT_ROLE, principal)
-        assert opened.bootstrap_data().token
 
 
 @pytest.mark.parametrize(
@@ -195,17 +180,3 @@ def test_requests_fit_the_models_of_the_sdk() -> None:
     bodies = [machine_document.machine_body(SETTINGS), machine_document.machine_body(SETTINGS, known, "host-1")]
     for body in bodies:
         assert problems(body, models.Machine) == []
-
-
-def test_failed_registration_names_the_reason_of_aks() -> None:
-    document = {
-        "name": "m1",
-        "properties": {"provisioningState": "Failed", "status": {"provisioningError": {"message": "no quota"}}},
-    }
-    arm: Any = FakeArm(ArmReply(200, json.dumps({"status": "Succeeded"})), *[ArmReply(200, json.dumps(document))] * 2)
-    operation = started_operation(
-        OperationReply(202, None, {"azure-asyncoperation": "https://arm/op"}), "m1", "x", "y", 0.0
-    )
-    with pytest.raises(FlexError, match="no quota") as caught:
-        AksPoolClient(arm, POOL).wait("m1", operation, lambda _: None)
-    assert caught.value.name == "machine-registration-failed"

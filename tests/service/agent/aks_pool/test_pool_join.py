@@ -99,19 +99,6 @@ def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path)
     assert (config.node.max_pods, config.node.labels["site"], config.node.taints) == (70, "b", ())
 
 
-def test_running_machine_of_another_host_is_refused_before_any_change(aks: Aks, tmp_path: Path) -> None:
-    with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS, None, "host-1")
-        assert operation
-        opened.wait("m1", operation, lambda _: None)
-    aks.kubernetes.add_node("m1", "1.35.4")
-    with pytest.raises(FlexError) as caught:
-        complete(selection(aks, tmp_path, node={"name": "m1"}))
-    assert caught.value.name == "machine-on-another-host"
-    # A remedy of the message: another name.
-    assert complete(selection(aks, tmp_path, node={"name": "m2"}))[0].config.node.name == "m2"
-
-
 def test_file_without_an_identity_needs_no_azure(tmp_path: Path) -> None:
     file = tmp_path / "base-config.json"
     file.write_text(json.dumps({**DATA, "node": {**DATA["node"], "labels": {}}}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import sys
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pytest
 
 from aks_flex_lab.mirror.fault_rules import (
     ByteAmount,
-    ChecksumFault,
     CorruptFault,
     CutFault,
     SlowFault,
@@ -167,22 +165,11 @@ def test_repeatedly_corrupt_download_is_refused_with_both_hashes(publisher: Publ
     assert not list(publisher.room.glob("cache/*/kubelet*"))
 
 
-def test_wrong_checksum_file_is_refused(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, ChecksumFault())
-    assert publisher.refuses().name == "artifact-checksum-mismatch"
-
-
 def test_artifact_without_checksum_is_refused_without_download(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("orphan"), checksums=(publisher.url("orphan.sha256"),))
     error = publisher.refuses(artifact)
     assert error.name == "artifact-checksum-missing"
     assert publisher.requests("orphan") == 1  # its first byte, to know that it exists
-
-
-def test_file_and_checksum_that_do_not_exist_are_not_found(publisher: Publisher) -> None:
-    """A version that does not exist needs another version, and not a checksum in the configuration."""
-    artifact = publisher.kubelet(url=publisher.url("v1.99.9"), checksums=(publisher.url("v1.99.9.sha256"),))
-    assert publisher.refuses(artifact).name == "artifact-not-found"
 
 
 def test_missing_artifact_is_not_retried(publisher: Publisher) -> None:
@@ -214,14 +201,6 @@ def test_forbidden_artifact_is_not_retried(publisher: Publisher) -> None:
     assert publisher.requests("kubelet") == 1
 
 
-def test_untrusted_server_certificate_is_reported(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-    error = publisher.refuses(ca_file=None)
-    assert (error.name, error.retryable) == ("artifact-unreachable", False)
-    assert "certificate" in error.message
-    assert "not trusted" in error.message
-
-
 def test_mirror_replaces_publisher_and_errors_name_both_urls(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url="https://v1/kubelet", publisher_url="https://v1/kubelet")
     tree = publisher.tree(artifact)
@@ -231,21 +210,6 @@ def test_mirror_replaces_publisher_and_errors_name_both_urls(publisher: Publishe
     assert error.name == "artifact-not-found"
     assert f"{publisher.base}/v1/lost" in error.message
     assert "https://v1/lost" in error.message
-
-
-def test_wait_timeout_raises_retryable_error(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, StallFault())
-    store, tree = publisher.store(), publisher.tree(publisher.kubelet())
-    with pytest.raises(ArtifactError) as caught:
-        store.wait(tree, 0.05)
-    assert (caught.value.name, caught.value.retryable) == ("artifact-timeout", True)
-
-
-def test_staged_program_shares_file_with_cache(publisher: Publisher) -> None:
-    tree = publisher.tree(publisher.kubelet())
-    publisher.store().wait(tree, 60)
-    cached = next(publisher.room.glob("cache/*/kubelet"))
-    assert cached.samefile(tree.staging / "bin/kubelet")
 
 
 def test_progress_is_reported_from_fetching_to_ready(publisher: Publisher) -> None:

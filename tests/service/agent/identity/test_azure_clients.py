@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from aks_flex_node import __version__
 from aks_flex_node.agent.identity import azure_sign_in
-from aks_flex_node.azure.arm import AzureCallError
 from tests.service.agent.daemon.fake_providers import forwards, serving
 from tests.service.agent.daemon.test_hostile_providers import PASSWORD, proxy_login
 from tests.service.agent.identity.test_credentials import bundle
 from tests.service.lab.cloud_harness import CLUSTER
-from tests.service.ports import free_port
 from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
@@ -59,11 +55,3 @@ def test_configured_proxy_is_used_for_entra_and_arm(cloud: Cloud) -> None:
     direct = config(cloud, proxy={"https": "http://127.0.0.1:9", "noProxy": ["localhost"]})
     with azure_sign_in.open_arm(direct) as arm:
         assert arm.get(NODE, "x")
-
-
-def test_unreachable_entra_is_reported_as_retryable(cloud: Cloud) -> None:
-    of = config(cloud, {"authorityHost": f"https://localhost:{free_port()}"})
-    with azure_sign_in.open_arm(of) as arm, pytest.raises(AzureCallError) as caught:
-        arm.get(NODE, "x")
-    assert (caught.value.name, caught.value.retryable) == ("arm-unreachable", True)
-    assert "Entra ID cannot be reached" in caught.value.message

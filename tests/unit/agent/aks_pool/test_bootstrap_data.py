@@ -42,11 +42,8 @@ def test_bootstrap_data_becomes_a_configuration_without_the_token() -> None:
     assert (config.kubernetes.version, config.containerd.version) == ("1.34.2", "2.0.4")
     assert (config.runc.version, config.cni.version, config.node.max_pods) == ("1.3.0", "1.6.2", 60)
     assert config.azure.target_agent_pool_name == "edge"
-
-
-def test_labels_that_a_node_cannot_set_are_left_to_the_cluster() -> None:
-    settings = parse_bootstrap_data(DATA, POOL).settings
-    assert settings["node"]["labels"] == {"kubernetes.azure.com/nodepool-type": "FlexNodes"}
+    only_settable = {"kubernetes.azure.com/nodepool-type": "FlexNodes"}
+    assert config.node.labels == only_settable, "the others are left to the cluster"
 
 
 def test_null_and_unknown_fields_of_bootstrap_data_are_ignored() -> None:

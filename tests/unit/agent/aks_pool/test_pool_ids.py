@@ -12,7 +12,6 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
     parse_pool_id,
 )
 from aks_flex_node.agent.config.conversion import node_config
-from aks_flex_node.agent.config.resolved import config_source_kind, kubelet_auth
 from aks_flex_node.errors import CommandUsageError, ConfigError
 
 if TYPE_CHECKING:
@@ -36,32 +35,7 @@ def test_other_ids_are_refused_as_a_pool(text: str) -> None:
     assert caught.value.name == "aks-pool-id-invalid"
 
 
-def test_printed_commands_name_the_whole_pool() -> None:
-    pool = parse_pool_id(POOL)
-    names = "--subscription sub-1 --resource-group group-1 --cluster-name cluster-1 --name edge"
-    assert pool.bootstrap_data_command == f"az aks nodepool get-bootstrap-data {names}"
-    assert pool.delete_machine_command("m1") == f"az aks nodepool delete-machines {names} --machine-names m1"
-
-
-IDENTITY: Settings = {"managedIdentity": {}}
 IN_POOL: Settings = {"targetCluster": {"resourceId": CLUSTER}, "targetAgentPoolName": "edge"}
-
-
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        ({"azure": {**IN_POOL, **IDENTITY}}, "aksPool"),
-        ({"azure": IN_POOL}, "local"),
-        ({"azure": {**IDENTITY, "targetCluster": {"resourceId": CLUSTER}}}, "local"),
-        ({"azure": {**IN_POOL, **IDENTITY}, "continuousMonitoring": True}, "provider"),
-    ],
-)
-def test_node_has_exactly_one_config_source(document: Settings, expected: str) -> None:
-    assert config_source_kind(node_config(document)) == expected
-
-
-def test_kubelet_of_a_pool_node_joins_with_a_token() -> None:
-    assert kubelet_auth(node_config({"azure": {**IN_POOL, **IDENTITY}})) == "bootstrapToken"
 
 
 @pytest.mark.parametrize("name", ["edge-1", "E_1", "a" * 40])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -128,14 +128,27 @@ def test_second_registration_sends_nothing(host: RecordedHost) -> None:
     assert len(pool.puts) == 1
 
 
-def test_changed_local_settings_update_the_machine(registered: RecordedHost) -> None:
-    pool = FakePool(registered, replace(THERE, settings=replace(WANTED, max_pods=10)))
-    assert run(registration(pool)) == "e2"
+@pytest.mark.parametrize(
+    "changes", [{"settings": replace(WANTED, max_pods=10)}, {"provisioning_state": "Failed"}], ids=str
+)
+def test_machine_that_differs_or_failed_is_registered_again(
+    registered: RecordedHost, changes: dict[str, Any]
+) -> None:
+    assert run(registration(FakePool(registered, replace(THERE, **changes)))) == "e2"
 
 
-def test_newer_settings_of_the_machine_are_left_to_the_daemon(registered: RecordedHost) -> None:
-    newer = replace(THERE, etag="e9", settings=replace(WANTED, version="1.35.0"))
-    pool = FakePool(registered, newer)
+def test_version_of_a_provider_is_not_an_etag(host: RecordedHost) -> None:
+    pool = FakePool(host, replace(THERE, settings=replace(WANTED, max_pods=10)))
+    assert run(registration(pool, known_etag="1708123456")) == "e2"
+
+
+@pytest.mark.parametrize(
+    "newer", [replace(WANTED, version="1.35.0"), replace(WANTED, kubelet={"podMaxPids": 100})], ids=["set", "pending"]
+)
+def test_newer_settings_of_the_machine_are_left_to_the_daemon(
+    registered: RecordedHost, newer: MachineSettings
+) -> None:
+    pool = FakePool(registered, replace(THERE, etag="e9", settings=newer))
     assert run(registration(pool, known_etag="e1")) == "e1"
     assert pool.puts == []
 
@@ -171,11 +184,6 @@ def test_second_machine_for_one_host_is_refused(
         refuse_other_record(host, POOL, "m1")
 
 
-def test_version_of_an_earlier_provider_is_not_an_etag(host: RecordedHost) -> None:
-    pool = FakePool(host, replace(THERE, settings=replace(WANTED, max_pods=10)))
-    assert run(registration(pool, known_etag="1708123456")) == "e2"
-
-
 def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
     write_record(host, MachineRecord(str(POOL).upper(), "M1", "e1"))
     assert run(registration(FakePool(host, replace(THERE, vm_state="Running")))) == "e1"
@@ -202,11 +210,6 @@ def test_host_that_lost_the_race_for_a_name_does_not_take_the_machine(host: Reco
         run(registration(pool, sleep=other_host_registers))
 
 
-def test_failed_machine_is_registered_again(registered: RecordedHost) -> None:
-    pool = FakePool(registered, replace(THERE, provisioning_state="Failed"))
-    assert run(registration(pool)) == "e2"
-
-
 def test_unfinished_machine_is_waited_for(registered: RecordedHost) -> None:
     pool = FakePool(registered, replace(THERE, provisioning_state="Creating"))
 
@@ -214,11 +217,6 @@ def test_unfinished_machine_is_waited_for(registered: RecordedHost) -> None:
         pool.machine = THERE
 
     assert run(registration(pool, sleep=finish)) == "e1"
-
-
-def test_change_that_is_pending_is_not_recorded_as_applied(registered: RecordedHost) -> None:
-    changed = replace(THERE, etag="e9", settings=replace(WANTED, kubelet={"podMaxPids": 100}))
-    assert run(registration(FakePool(registered, changed), known_etag="e1")) == "e1"
 
 
 def refusal(status: int, *, retryable: bool = False) -> AzureCallError:

@@ -175,15 +175,6 @@ def test_registration_waits_for_slow_role_assignments_with_few_requests(place: P
     assert len([call for call in place.azure.calls if call.endswith("/permissions")]) < 15
 
 
-def test_registration_times_out_on_late_roles_and_next_run_resumes(place: Place) -> None:
-    place.azure.effective_after = 2000.0
-    error = failure(place, arc__waitSeconds=1500)
-    assert (error.name, error.retryable) == ("role-assignments-not-effective", True)
-    assert place.azure.clock.time == 1500.0
-    place.register_with(arc__waitSeconds=1500)
-    assert len([argv for argv in place.system.run if "connect" in argv]) == 1
-
-
 def test_registration_prints_role_commands_when_auto_assignment_is_off(place: Place) -> None:
     place.register_with(arc__autoRoleAssignment=False)
     told = [note for note in place.notes if "az role assignment create" in note]

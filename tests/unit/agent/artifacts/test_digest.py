@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING
-
 import pytest
 
-from aks_flex_node.agent.artifacts.digest import Digest, find_digest, hash_file
+from aks_flex_node.agent.artifacts.digest import Digest, find_digest
 from aks_flex_node.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A, B, LONG = "a" * 64, "b" * 64, "c" * 128
 
@@ -49,10 +43,3 @@ def test_file_digest_is_found_in_a_checksum_file(text: str, expected: str) -> No
 @pytest.mark.parametrize("text", ["", "<html>", f"{A}  other", f"{A}\n{B}\n", f"{A[:-2]}  tool"])
 def test_checksum_file_without_an_entry_for_the_file_gives_no_digest(text: str) -> None:
     assert find_digest(text, "tool") is None
-
-
-def test_hash_file_hashes_a_byte_range(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"before" + b"x" * 3_000_000 + b"after")
-    hashes = hash_file(tmp_path / "file", "sha512", 6, 3_000_000)
-    assert hashes.sha256 == hashlib.sha256(b"x" * 3_000_000).hexdigest()
-    assert hashes.digest("sha512").value == hashlib.sha512(b"x" * 3_000_000).hexdigest()

@@ -22,7 +22,6 @@ from aks_flex_node.host.actions import (
     MakeDirectory,
     MakeLink,
     Remove,
-    RemoveTree,
     RestartUnit,
     StartUnit,
     WriteFile,
@@ -380,26 +379,6 @@ def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
     host.held = False
     assert leave(host, config) == []
     assert not host.unit("aks-flex-node.service").running
-
-
-def test_unbootstrap_keeps_the_ledger_until_its_own_state_is_removed() -> None:
-    host = empty_host()
-    before = snapshot(host)
-    join(host)
-    engine = engine_on(host)
-    apply, artifacts = host.apply, RemoveTree(f"{DATA}/artifacts")
-
-    def refusing(action: Action) -> None:
-        if action == artifacts:
-            raise MachineError("mount-below-path", "A file system is still mounted.")
-        apply(action)
-
-    host.apply = refusing  # type: ignore[method-assign]
-    assert Unbootstrap(engine, None, ProgressReporter()).run() == ["A file system is still mounted."]
-    assert host.stat(f"{DATA}/ledger.json") is not None
-    host.apply = apply  # type: ignore[method-assign]
-    assert leave(host) == []
-    assert snapshot(host) == before
 
 
 def test_unbootstrap_keeps_artifacts_on_request() -> None:

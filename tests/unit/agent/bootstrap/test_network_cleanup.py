@@ -148,11 +148,6 @@ def test_chain_removal_is_empty_without_pod_chains(saved: str) -> None:
     assert network_cleanup.chain_removal_script(saved) == ""
 
 
-@pytest.mark.parametrize(("text", "expected"), [("", []), ("[]", []), ('[{"ifname":"a"},{}]', ["a", ""])])
-def test_network_link_names_are_parsed(text: str, expected: list[str]) -> None:
-    assert network_cleanup.parse_link_names(text) == expected
-
-
 def test_nothing_is_removed_from_a_machine_as_it_was() -> None:
     old = "/etc/cni/net.d/10-old.conflist"
     assert removal(machine_with(*ROUTES, files={old: "{}"}), before(files={old: "{}"})) == []
@@ -250,6 +245,6 @@ def test_links_and_tables_of_the_cluster_network_are_removed() -> None:
     ]
 
 
-def test_node_of_an_earlier_agent_keeps_what_was_not_recorded() -> None:
+def test_machine_keeps_everything_of_a_kind_that_was_not_recorded() -> None:
     host = machine_with(*OF_NODES, files={"/etc/cni/net.d/10-calico.conflist": "{}"}, links=("flannel.1",))
     assert removal(host, {"netns": []}) == []

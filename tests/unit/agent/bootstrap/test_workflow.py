@@ -147,7 +147,7 @@ def test_bootstrap_only_removes_the_service_of_a_standalone_node(mode: DaemonMod
     assert workflow.has_daemon_service(engine) is stays
 
 
-def test_agent_adds_the_service_to_a_node_joined_by_an_earlier_version() -> None:
+def test_agent_adds_the_service_to_a_node_that_joined_without_it() -> None:
     host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
     engine = engine_on(host, loaded.config)
     workflow.set_up_daemon(engine, loaded, DaemonMode.SERVICE, ProgressReporter(), managed=False)

@@ -26,9 +26,7 @@ from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, Settings, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-COMMANDS = "agent bootstrap plan verify unbootstrap preflight status health support-bundle completion config".split()
+    from collections.abc import Callable
 
 
 def ran(*words: str) -> tuple[int, str]:
@@ -52,12 +50,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_lists_every_command() -> None:
-    code, text = ran("--help")
-    assert code == 0
-    assert all(name in text for name in COMMANDS)
-
-
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
 def test_version_is_printed(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -73,20 +65,9 @@ def test_version_is_printed_as_json() -> None:
     assert (code, json.loads(text)) == (0, {"version": __version__})
 
 
-def test_commands_require_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(errors.MachineError, match="This command must run as root"):
-        context.require_root()
-
-
 @pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
 def test_bundle_directory_and_tar_names_are_accepted(name: str) -> None:
-    refused = []
-    try:
-        artifact_commands.refuse_bundle_options(Path("/x", name), "")
-    except errors.CommandUsageError as error:
-        refused.append(error.name)
-    assert refused == []
+    artifact_commands.refuse_bundle_options(Path("/x", name), "")
 
 
 def test_bootstrap_list_prints_one_line_per_step() -> None:
@@ -214,12 +195,6 @@ def test_config_show_prints_settings_without_secrets(file: Path) -> None:
     assert {"node.kubelet.serverURL"} <= {row["key"] for row in json.loads(text)}
 
 
-def test_config_schema_prints_one_json_document() -> None:
-    code, text = ran("config", "schema")
-    assert code == 0
-    assert "properties" in json.loads(text)
-
-
 def test_config_init_creates_a_file_with_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     assert ran("config", "init", str(path))[0] == 0
@@ -323,18 +298,9 @@ def test_printed_error_has_all_lines_hint_and_troubleshooting_link(
     ]
 
 
-@pytest.mark.parametrize(
-    ("columns", "rows", "expected"),
-    [
-        (("A", "LONG"), [("longer", "x"), ("y", "")], ["A       LONG", "longer  x", "y"]),
-        (("A", "B"), [], ["A  B"]),
-    ],
-)
-def test_table_is_aligned_without_trailing_blanks(
-    columns: Sequence[str], rows: list[Sequence[str]], expected: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    terminal.print_table(columns, rows)
-    assert capsys.readouterr().out.splitlines() == expected
+def test_table_is_aligned_without_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.print_table(("A", "LONG"), [("longer", "x"), ("y", "")])
+    assert capsys.readouterr().out == "A       LONG\nlonger  x\ny\n"
 
 
 def test_set_options_are_parsed_as_key_value_pairs() -> None:
@@ -378,11 +344,6 @@ def test_help_pages_are_prerendered(words: list[str]) -> None:
     text = help_pages.find_page(words)
     assert text is not None
     assert text.startswith("Usage: aks-flex-node")
-
-
-def test_help_page_is_none_without_help_flag_or_known_command() -> None:
-    assert help_pages.find_page(["bootstrap"]) is None
-    assert help_pages.find_page(["none", "--help"]) is None
 
 
 def test_prerendered_help_pages_are_up_to_date() -> None:

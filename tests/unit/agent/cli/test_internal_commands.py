@@ -13,7 +13,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, write_facts
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import management
-from aks_flex_node.agent.cli import internal_commands, main
+from aks_flex_node.agent.cli import main
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.agent.context import ConfigSelection
@@ -39,11 +39,6 @@ def exit_code_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     with pytest.raises(SystemExit) as caught:
         main()
     return int(caught.value.code or 0)
-
-
-def test_internal_commands_ignore_other_arguments() -> None:
-    assert not internal_commands.main([])
-    assert not internal_commands.main(["status"])
 
 
 @pytest.mark.parametrize("words", [["daemon"], ["job", "update"]])
@@ -178,10 +173,6 @@ def test_managed_node_uses_the_stored_config_over_the_config_file(machine: Path)
     assert context.load_config(ConfigSelection()).config.node.max_pods == 22
     (machine / "unit").touch()
     assert context.load_config(ConfigSelection()).config.node.max_pods == 11
-
-
-def test_config_file_given_by_option_is_used_on_a_managed_node(machine: Path) -> None:
-    (machine / "unit").touch()
     assert context.load_config(ConfigSelection(machine / "file")).config.node.max_pods == 22
 
 
@@ -258,17 +249,3 @@ def test_local_settings_on_a_managed_node_give_a_warning() -> None:
     assert management.ignored_settings_warning(managed(), managed()) == ""
     standalone = load_settings(JOIN).config
     assert "restores that configuration" in management.ignored_settings_warning(managed(), standalone)
-
-
-def test_management_is_supported_only_when_the_config_enables_it() -> None:
-    assert management.supports_management(managed())
-    assert not management.supports_management(load_settings(JOIN).config)
-    assert not management.supports_management(None)
-
-
-def test_damaged_stored_config_is_named_with_what_to_do(machine: Path) -> None:
-    (machine / "unit").touch()
-    (machine / "current").write_text("{")
-    with pytest.raises(ConfigError, match="join-command") as caught:
-        context.load_config(ConfigSelection())
-    assert caught.value.name == "stored-config-damaged"

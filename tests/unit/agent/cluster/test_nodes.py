@@ -83,11 +83,6 @@ def test_runtime_that_the_kubelet_does_not_reach_has_no_version() -> None:
     assert ClusterNode.read({**DOCUMENT, **reported}).runtime == "containerd://2.4.2"
 
 
-def test_newly_registered_cluster_node_has_empty_defaults() -> None:
-    node = ClusterNode.read({"metadata": {"name": "edge-1"}})
-    assert (node.ready, node.pod_cidr, node.cordoned, node.conditions) == (False, "", False, ())
-
-
 @pytest.mark.parametrize("status", [403, 404])
 def test_missing_node_is_not_found(status: int) -> None:
     assert nodes.find(api_of(node=ApiStatusError(status, "", "")).client, "edge-1") is None
@@ -134,23 +129,12 @@ def test_drain_does_not_evict_a_terminating_pod_again() -> None:
     assert api.asked.count(("POST", EVICTION)) == 1
 
 
-def test_drain_times_out_and_returns_the_remaining_pods() -> None:
-    assert drained(api_of(pods=[[pod()]], evict=[BUDGET])) == ["default/web"]
-
-
 def test_drain_returns_the_reason_for_each_remaining_pod() -> None:
     api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
     clock = Clock()
     stayed = nodes.drain_pods(api.client, "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
     assert stayed == {"default/web": BUDGET.message, "default/old": "still terminating"}
     assert ("PATCH", NODE) not in api.asked
-
-
-def test_cordon_for_update_sets_our_annotation_in_the_same_request() -> None:
-    api = api_of()
-    nodes.cordon_for_update(api.client, "edge-1")
-    assert api.bodies[0]["spec"] == {"unschedulable": True}
-    assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED_ANNOTATION]
 
 
 @pytest.mark.parametrize("ours", [True, False])

@@ -30,6 +30,7 @@ CASES: list[tuple[Callable[[NodeConfig, Machine], Spec], str, str, str]] = [
     ),
     (containerd.desired, "containerd.url", "https://m.example/{version}/containerd-{arch}.tar.gz", "arm64"),
     (runc.desired, "runc.url", "https://m.example/{arch}/runc-{version}", "arm64"),
+    (runc.desired, "runc.url", "https://m.example/a%20b/runc", "arm64"),
     (cni.desired, "cni.url", "https://m.example/{arch}/{version}/{version}.tgz", "arm64"),
     (npd.desired, "npd.url", "https://m.example/{version}/npd-{arch}.tar.gz", "arm64"),
     (release.desired, "agent.url", "https://m.example/{version}/agent-{arch}.tar.gz", "arm64"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components import agent, catalog
-from aks_flex_node.agent.components.catalog import BOOTSTRAP_STEPS, COMPONENT_NAMES, SEQUENCE, select_components
+from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, SEQUENCE, select_components
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
@@ -108,12 +108,6 @@ def test_component_secrets_are_mode_0600_and_marked_secret(component: Component)
     spec = component.desired(config_of({"proxy.http": "http://me:hidden@proxy:3128"}), MACHINE)
     holders = [file for file in files_of(spec).values() if any(secret.encode() in file.content for secret in secrets)]
     assert all(file.mode == 0o600 and file.secret for file in holders)
-
-
-def test_bootstrap_steps_are_numbered_and_name_known_components() -> None:
-    assert [step.number for step in BOOTSTRAP_STEPS] == list(range(1, 12))
-    homes = {name for step in BOOTSTRAP_STEPS for name in step.home.split(", ")}
-    assert homes - {"arc", "readiness", "every component"} <= set(COMPONENT_NAMES)
 
 
 @pytest.mark.parametrize(

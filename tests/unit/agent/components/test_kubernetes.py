@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
-from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
 from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
@@ -187,27 +186,14 @@ def test_kubelet_taints_flag_is_empty_without_taints(taints: list[str], flag: st
     assert environment(text_of(spec, REGISTRATION))["KUBELET_NODE_TAINTS"] == flag
 
 
-def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> None:
-    monitored: Settings = {
-        "continuousMonitoring": True,
-        "azure.managedIdentity": {},
-        "azure.targetCluster.resourceId": CLUSTER_ID,
-    }
-    with_token = desired(kubelet, monitored)
-    without = kubelet.desired(config_of(monitored, without=["azure.bootstrapToken.token"]), MACHINE)
-    assert service_of(with_token) == service_of(without)
-
-
-def test_pool_node_keeps_its_unit_and_kubeconfig_without_the_token() -> None:
-    pool: Settings = {
-        "azure.managedIdentity": {},
-        "azure.targetCluster.resourceId": CLUSTER_ID,
-        "azure.targetAgentPoolName": "edge",
-    }
-    with_token, later = config_of(pool), config_of(pool, without=["azure.bootstrapToken.token"])
+@pytest.mark.parametrize("more", [{"continuousMonitoring": True}, {"azure.targetAgentPoolName": "edge"}], ids=str)
+def test_node_keeps_its_unit_and_in_a_pool_its_kubeconfig_without_the_token(more: Settings) -> None:
+    managed = {"azure.managedIdentity": {}, "azure.targetCluster.resourceId": CLUSTER_ID, **more}
+    with_token, later = config_of(managed), config_of(managed, without=["azure.bootstrapToken.token"])
     assert service_of(kubelet.desired(with_token, MACHINE)) == service_of(kubelet.desired(later, MACHINE))
     assert BOOTSTRAP in files_of(credentials.desired(with_token, MACHINE))
-    assert RuntimePath(BOOTSTRAP) in credentials.desired(later, MACHINE).resources
+    in_pool = "azure.targetAgentPoolName" in more
+    assert (RuntimePath(BOOTSTRAP) in credentials.desired(later, MACHINE).resources) is in_pool
 
 
 @pytest.mark.parametrize("with_token", [True, False])
@@ -268,17 +254,11 @@ def test_kubernetes_programs_come_as_single_files_or_in_a_tarball(template: str,
     artifacts = [one for spec in specs for program in spec.programs for one in program.artifacts]
     assert [one.url for one in artifacts] == urls
     assert [*links_of(specs[0]), *links_of(specs[1])] == [f"/usr/local/bin/{name}" for name in PROGRAMS]
-    wanted = [file for one in artifacts for file in one.files]
-    assert [file.path for file in wanted] == ["bin/kubelet", "bin/kubectl", "bin/kubeadm"]
-    assert all(file.is_whole_file is (len(urls) == 3) for file in wanted)
-
-
-@pytest.mark.parametrize("template", [RELEASES[0][0], RELEASES[-1][0]])
-def test_kubelet_component_downloads_only_the_kubelet(template: str) -> None:
-    (program,) = desired(kubernetes, {"kubernetes.urlTemplate": template}).programs
-    assert [file.path for one in program.artifacts for file in one.files] == ["bin/kubelet"]
-    names = [component.name for component in SEQUENCE]
-    assert names[names.index("kubelet") :] == ["kubelet", "npd", "tools"]
+    wanted = [
+        [file for program in spec.programs for one in program.artifacts for file in one.files] for spec in specs
+    ]
+    assert [[file.path for file in files] for files in wanted] == [["bin/kubelet"], ["bin/kubectl", "bin/kubeadm"]]
+    assert all(file.is_whole_file is (len(urls) == 3) for files in wanted for file in files)
 
 
 @pytest.mark.parametrize("desired", [kubernetes.desired, kubernetes.desired_tools])
@@ -291,11 +271,6 @@ def test_single_files_and_tarball_install_to_the_same_paths(
         for template in (RELEASES[0][0], RELEASES[-1][0])
     )
     assert (singles.paths, links_of(singles)) == (tarball.paths, links_of(tarball))
-
-
-def test_kubelet_link_points_to_the_configured_version() -> None:
-    links = links_of(desired(kubernetes, {"kubernetes.version": "v1.33.2"}))
-    assert links["/usr/local/bin/kubelet"] == "/opt/aks-flex-node/kubernetes/1.33.2/bin/kubelet"
 
 
 @pytest.mark.parametrize(
@@ -315,12 +290,6 @@ def test_cni_config_is_built_from_the_assigned_pod_cidr(values: Settings, cidr: 
         assert bridge["ipam"]["ranges"] == [[{"subnet": cidr}]]
         assert bridge["ipam"]["routes"] == [{"dst": route}]
         assert [other["type"] for other in others] == ["portmap", "firewall"]
-
-
-def test_cni_plugins_are_linked_individually() -> None:
-    links = links_of(desired(cni))
-    assert links["/opt/cni/bin/bridge"] == "/opt/aks-flex-node/cni/1.9.1/bin/bridge"
-    assert len(links) == len(cni.PLUGINS)
 
 
 def test_npd_service_requires_the_kubelet_kubeconfig() -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts.model import ArtifactFile
-from aks_flex_node.agent.components import containerd, runc
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
+from aks_flex_node.agent.components import containerd
+from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.kubelet import kubelet_settings
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.config.models import Proxy
@@ -23,7 +22,6 @@ from tests.unit.agent.builders import (
     empty_host,
     files_of,
     folders_of,
-    links_of,
     ready_engine,
     text_of,
 )
@@ -104,15 +102,6 @@ def test_containerd_and_kubelet_use_the_same_cgroup_driver(version: str, driver:
     assert ("SystemdCgroup = true" in text) is (kubelet_settings(config, machine)["cgroupDriver"] == "systemd")
 
 
-@pytest.mark.parametrize(("version", "count"), [("1.7.29", 5), ("2.4.2", 3)])
-def test_containerd_installs_the_programs_of_its_major_version(version: str, count: int) -> None:
-    spec = desired(containerd, {"containerd.version": version})
-    (program,) = spec.programs
-    assert program.path == f"/opt/aks-flex-node/containerd/{version}"
-    assert len(program.artifacts[0].files) == len(links_of(spec)) == count
-    assert links_of(spec)["/usr/local/bin/containerd"] == f"{program.path}/bin/containerd"
-
-
 def test_containerd_hosts_file_lists_mirrors_in_order() -> None:
     mirrors = {"mcr.microsoft.com": ["https://a.example", "http://b.example:5000"], "_default": ["https://c.example"]}
     spec = desired(containerd, {"registryMirrors": mirrors})
@@ -146,29 +135,6 @@ def test_proxy_environment_needs_a_proxy_and_escapes_quotes() -> None:
     assert proxy_environment(Proxy(http='http://x\\y"z')) == 'HTTP_PROXY="http://x\\\\y\\"z"\n'
 
 
-def test_runc_is_installed_as_one_linked_file() -> None:
-    spec = desired(runc, {"runc.version": "1.4.0"}, arch="arm64")
-    (program,) = spec.programs
-    (file,) = program.artifacts
-    assert file.url == "https://github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
-    assert file.files == (ArtifactFile("", "bin/runc"),)
-    assert file.checksums[0].endswith("/v1.4.0/runc.sha256sum")
-    assert links_of(spec) == {"/usr/local/sbin/runc": "/opt/aks-flex-node/runc/1.4.0/bin/runc"}
-
-
-@pytest.mark.parametrize(
-    ("template", "words", "expected"),
-    [
-        ("https://h/v%s/x-%s.tgz", ("1", "amd64"), "https://h/v1/x-amd64.tgz"),
-        ("https://h/x", ("1",), "https://h/x"),
-        ("https://h/%s/%s/%s", ("1", "2"), "https://h/1/2/2"),
-        ("https://h/a%20b/%s", ("1",), "https://h/a%20b/1"),
-    ],
-)
-def test_url_template_is_filled(template: str, words: tuple[str, ...], expected: str) -> None:
-    assert fill_url(template, *words) == expected
-
-
 @pytest.mark.parametrize(
     ("url", "first"),
     [
@@ -182,12 +148,6 @@ def test_url_template_is_filled(template: str, words: tuple[str, ...], expected:
 def test_checksum_url_matches_the_publishers_layout(url: str, first: str) -> None:
     mirrored = f"https://mirror.example/{url.rpartition('/')[2]}?sv=1&sig=x/y"
     assert artifact("c", "1", mirrored, (), {}, url).checksums[0] == first
-
-
-def test_pinned_digest_is_found_by_file_name() -> None:
-    hashes = {"kubelet": "ab" * 32}
-    assert artifact("c", "1", "https://h/kubelet?sig=x", (), hashes, "").digest == "sha256:" + "ab" * 32
-    assert artifact("c", "1", "https://h/kubectl", (), hashes, "").digest == ""
 
 
 def test_containerd_restarts_at_once_when_its_program_is_installed_again() -> None:

@@ -84,9 +84,3 @@ def test_kernel_module_is_loaded_before_its_sysctls() -> None:
         Sysctl("net.bridge.bridge-nf-call-iptables", "1")
     )
     assert resources[-1] == NoSwap()
-
-
-def test_sysctls_satisfy_kubelet_protect_kernel_defaults() -> None:
-    asked = {"vm.overcommit_memory": "1", "vm.panic_on_oom": "0", "kernel.panic": "10", "kernel.panic_on_oops": "1",
-             "kernel.keys.root_maxkeys": "1000000", "kernel.keys.root_maxbytes": "25000000"}  # fmt: skip
-    assert asked.items() <= SYSCTLS.items()

@@ -87,14 +87,6 @@ def test_copy_is_written_together_with_the_configuration() -> None:
     assert host.read(CONFIG_COPY) == host.read(CURRENT_CONFIG) == NEW
 
 
-def test_finish_interrupted_is_idempotent() -> None:
-    host = CrashingHost(-1)
-    settle(host)
-    host.done.clear()
-    config_store.finish_interrupted(host)
-    assert host.done == []
-
-
 def test_applied_config_is_stored_without_secrets() -> None:
     config = config_of({"proxy.https": "http://me:secret@proxy:3128", "node.maxPods": 5})
     text = config_store.applied_config_text(config)

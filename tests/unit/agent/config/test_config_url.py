@@ -34,11 +34,6 @@ def test_config_url_is_read_from_argument_file_stdin_or_environment(tmp_path: Pa
     assert address(env={URL_VARIABLE: URL}) == URL
 
 
-def test_config_url_is_none_when_not_given() -> None:
-    assert address() is None
-    assert address(env={URL_VARIABLE: ""}) is None
-
-
 def test_config_url_options_override_the_environment() -> None:
     assert address(config=Path("config.json"), env={URL_VARIABLE: URL}) is None
     assert address(URL, env={URL_VARIABLE: "https://other.example/configs/x", CONFIG_VARIABLE: "c"}) == URL

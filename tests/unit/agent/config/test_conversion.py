@@ -8,9 +8,8 @@ import math
 
 import pytest
 
-from aks_flex_node.agent.config.conversion import convert_settings, node_config
+from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.json_schema import json_schema
-from aks_flex_node.errors import ConfigError
 
 SECTION = "must be a section with these keys"
 NUMBER = "must be a number."
@@ -31,11 +30,6 @@ def test_value_where_no_setting_is_becomes_a_problem(path: str, value: object, r
     config, problems = convert_settings({path: value, "node.name": "edge-1"})
     assert [(each.path, each.reason.startswith(reason)) for each in problems] == [(path, True)]
     assert config.node.name == "edge-1"
-
-
-def test_document_with_a_value_for_a_section_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="azure: must be a section"):
-        node_config({"azure": 5})
 
 
 @pytest.mark.parametrize(

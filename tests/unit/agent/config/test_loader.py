@@ -172,13 +172,6 @@ def test_config_file_is_optional_when_flags_give_settings(tmp_path: Path) -> Non
     assert load(None, {}, {"node.maxPods": "9"}, tmp_path).config.node.max_pods == 9
 
 
-def test_loading_without_any_config_source_fails(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="config init") as caught:
-        load(None, {}, {}, tmp_path)
-
-    assert caught.value.name == "config-not-found"
-
-
 def test_two_config_files_in_the_default_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "config.yml").write_text("")

@@ -51,12 +51,6 @@ def test_labels_of_the_cluster_in_bootstrap_data_are_a_warning() -> None:
     assert problems_of('{"node": {"labels": {"kubernetes.io/role": "agent"}}}')
 
 
-def test_origin_of_a_pool_name_is_its_line() -> None:
-    loaded = load_plain(json.dumps(PRINTED, indent=2), "base-config.json")
-    line = 1 + json.dumps(PRINTED, indent=2).splitlines().index('    "kubernetes": "1.34.2",')
-    assert loaded.origins["kubernetes.version"] == f"base-config.json:{line}"
-
-
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_empty_pool_settings_leave_the_defaults(nothing: str | None) -> None:
     config = load_settings(

@@ -26,6 +26,10 @@ LOCAL = {"kind": "local", "address": CURRENT_CONFIG}
         ({}, {"kind": "provider", "address": "https://management.azure.com"}),
         (STANDALONE, LOCAL),
         (
+            {"azure": {**AZURE, "managedIdentity": {}}},
+            {"kind": "provider", "address": "https://management.azure.com"},
+        ),
+        (
             {**STANDALONE, "azure": {**AZURE, "managedIdentity": {}}},
             {"kind": "aksPool", "address": POOL, "machine": "edge-1"},
         ),
@@ -38,7 +42,10 @@ LOCAL = {"kind": "local", "address": CURRENT_CONFIG}
             {**LOCAL, "note": f"The node joined {POOL}, but has no Azure identity to follow it."},
         ),
     ],
-    ids=["provider", "azure", "standalone", "pool", "named machine", "pool without identity"],
+    ids=[
+        *("provider", "azure", "standalone", "managed in a pool"),
+        *("pool", "named machine", "pool without identity"),
+    ],
 )
 def test_config_source_follows_from_the_configuration(changes: dict[str, Any], expected: dict[str, str]) -> None:
     document = {**settings(secret="s"), **changes}

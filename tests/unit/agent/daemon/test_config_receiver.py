@@ -341,11 +341,6 @@ def elsewhere(version: str) -> PollResult:
     return news(version, settings(provider={"url": "https://elsewhere.example"}))
 
 
-def test_new_provider_url_is_accepted_when_it_is_reachable(scene: Scene) -> None:
-    scene.accepting.handle(elsewhere("2"))
-    assert scene.stored["config"]["provider"] == {"url": "https://elsewhere.example"}
-
-
 def test_unreachable_new_provider_url_is_refused_and_retried(scene: Scene) -> None:
     scene.way = PollResult(ProviderState.UNREACHABLE, "No answer.")
 

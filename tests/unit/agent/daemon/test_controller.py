@@ -198,13 +198,6 @@ def raise_invalid() -> None:
     raise INVALID
 
 
-def test_controller_stops_on_request() -> None:
-    life = Life()
-    life.controller.events.put(StopRequest())
-    life.controller.run()
-    assert life.provider.closed.is_set()
-
-
 @pytest.fixture
 def _signal_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -46,6 +46,7 @@ def test_short_poll_interval_is_thirty_seconds_with_jitter() -> None:
         (SAME, 59.0, 0, 20, 40),
         (SAME, 3.0, 50, 20, 40),
         (SAME, 1.0, 2, 20, 40),
+        (DELETED, 0.01, 50, 20, 40),
         (NEWS, 0.01, 50, 0, 0.5),
         (NEWS, 0.1, 0, 20, 40),  # a source without long polls
         (throttled(120.0), 0.01, 50, 120, 130),
@@ -78,8 +79,3 @@ def test_poll_delay_is_bounded_when_the_clock_is_wrong(days: int) -> None:
     date = formatdate(time.time() + days * 86400, usegmt=True)
     body = b'{"error": {"code": "TooManyRequests", "message": "Slowly."}}'
     assert 20 <= delay(classify(429, {"Retry-After": date}, body)) <= 3610
-
-
-def test_deleted_resource_is_polled_again_after_one_interval() -> None:
-    one = backoff()
-    assert all(20 <= one.next_delay(DELETED, 0.01, 50) <= 40 for _ in range(10))

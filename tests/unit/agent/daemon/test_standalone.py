@@ -10,9 +10,6 @@ import pytest
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
-from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, kept, put, settings
 from tests.unit.agent.daemon.harness import CHANGED, LOST, WORN, Life
 
@@ -48,12 +45,6 @@ def test_standalone_daemon_ignores_a_leftover_pending_config(life: Life) -> None
     life.stores_config()
     life.waits(HEALTH_SECONDS)
     assert life.host.works == []
-
-
-def test_standalone_daemon_finishes_an_interrupted_unbootstrap(life: Life) -> None:
-    node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
-    life.waits(1)
-    life.runs("unbootstrap")
 
 
 def test_standalone_daemon_repairs_drift(life: Life) -> None:

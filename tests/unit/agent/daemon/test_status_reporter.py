@@ -67,12 +67,6 @@ def test_unchanged_status_report_is_repeated_as_a_heartbeat(provider: RecordingP
     assert provider.is_due(after=1)
 
 
-def test_changed_status_report_is_due_immediately(provider: RecordingProvider) -> None:
-    provider.gets(1).now += MIN_INTERVAL
-    provider.reporter.update({"a": 2})
-    assert provider.reporter.is_due
-
-
 def test_many_status_changes_are_sent_as_one_report(provider: RecordingProvider) -> None:
     for number in range(100):
         provider.reporter.update({"a": number})

@@ -86,12 +86,6 @@ def test_http_failure_is_explained_with_its_cause(words: str) -> None:
     assert told.retryable is retryable
 
 
-def test_dns_failure_names_the_host_without_its_port() -> None:
-    error = NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x"))
-    told = explain_failure(error, "https://publisher.example:8443/kubelet", None, 30.0)
-    assert told.cause == "the DNS name publisher.example cannot be resolved"
-
-
 def test_proxy_failure_names_the_proxy_without_credentials() -> None:
     refused = OSError("Tunnel connection failed: 407 Proxy Authentication Required")
     told = explain_failure(

@@ -45,12 +45,6 @@ def test_killed_unbootstrap_is_started_again_by_systemd() -> None:
     assert "--property=Restart=on-abnormal" not in job_command(PROGRAM, JobKind.UPDATE, ())
 
 
-def test_job_runner_returns_the_result_the_job_wrote() -> None:
-    host = FakeHost()
-    host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "boom", version="2")]
-    assert updated_on(host).reason == "service-failed"
-
-
 def test_second_job_is_refused_until_the_first_result_is_cleared() -> None:
     works, heard = works_on(FakeHost())
     assert works.start(JobKind.UPDATE)
@@ -120,12 +114,6 @@ def test_running_job_of_an_earlier_daemon_is_adopted() -> None:
     assert works.adopt_running()
     assert works.running == JobKind.ADOPTED
     assert (heard.get(timeout=10).version, host.works) == ("2", [])
-
-
-def test_no_job_is_adopted_when_none_is_running() -> None:
-    works, _ = works_on(FakeHost())
-    assert not works.adopt_running()
-    assert works.running is None
 
 
 @pytest.mark.parametrize(

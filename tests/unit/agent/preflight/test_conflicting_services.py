@@ -115,10 +115,6 @@ def test_preflight_recognizes_our_restarting_service_by_its_cgroup() -> None:
     assert severities(fit(host=host(files)), "other-runtime") == ["error"]
 
 
-def test_preflight_finds_a_runtime_without_a_unit_by_its_process() -> None:
-    assert "process 42, dockerd" in told(fit(host=host({"/proc/42/comm": "dockerd\n"})), "other-runtime")
-
-
 def test_preflight_ignores_runtimes_inside_pods_of_our_node() -> None:
     files = {"/proc/42/comm": "containerd\n", "/proc/42/cgroup": "0::/kubepods.slice/x\n"}
 

@@ -11,10 +11,6 @@ from aks_flex_node.agent.preflight import (
     Check,
     CheckFinding,
     Severity,
-    artifact_checks,
-    cluster_checks,
-    network,
-    registry,
     run_checks,
 )
 from aks_flex_node.agent.preflight.check import ok, warning
@@ -116,11 +112,3 @@ def test_preflight_calls_the_watcher_for_each_check() -> None:
     run_checks(fit(), set(NAMES) - {"root", "os"}, watch=lambda check: seen.append(check.name))
 
     assert seen == ["root", "os"]
-
-
-def test_slow_machine_has_more_time_than_its_network() -> None:
-    """An emulated machine on a busy host needed more than 10 s for checks that took no time of the network."""
-    network_seconds = max(artifact_checks.REACH_SECONDS, cluster_checks.DNS_SECONDS, network.READ_SECONDS)
-
-    assert network_seconds < 10.0
-    assert 3 * network_seconds <= registry.CHECK_SECONDS

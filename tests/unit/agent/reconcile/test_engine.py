@@ -80,12 +80,6 @@ def test_missed_service_restart_is_made_by_the_next_run() -> None:
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
 
-def test_apply_times_out_with_a_retryable_error() -> None:
-    with pytest.raises(MachineError, match="the thing: not completed within 0 s") as caught:
-        engine_on(empty_host()).apply(component(seconds=0.0))
-    assert (caught.value.name, caught.value.retryable) == ("command-timeout", True)
-
-
 def test_prepare_stages_only_missing_programs() -> None:
     host = empty_host()
     engine = engine_on(host)

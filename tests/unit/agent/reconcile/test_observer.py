@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
-from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe, swaps
+from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe
 from aks_flex_node.agent.reconcile.resources import ProgramTree, Service, Spec, Sysctl
 from aks_flex_node.host.actions import MakeLink, Remove, WriteFile
 from aks_flex_node.host.host import UnitState
@@ -151,12 +151,6 @@ def test_change_times_are_empty_for_a_damaged_manifest() -> None:
 )
 def test_built_in_modules_count_as_loaded(files: dict[str, str], expected: set[str]) -> None:
     assert loaded_modules(RecordedHost(files)) == expected
-
-
-def test_swap_devices_are_parsed_from_proc_swaps() -> None:
-    text = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2   partition\t9\t0\t-2\n/swap.img file\t9\t0\t-3\n"
-    assert swaps(RecordedHost({"/proc/swaps": text})) == ("/dev/sda2", "/swap.img")
-    assert swaps(RecordedHost()) == ()
 
 
 def test_sysctl_values_are_compared_with_normalized_white_space() -> None:

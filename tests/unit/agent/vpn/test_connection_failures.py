@@ -20,7 +20,7 @@ from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, MACHINE, config_of
 from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK, FakeAzure, refusal, start
-from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site
+from tests.unit.agent.vpn.harness import FILES, SETTINGS, Site
 
 if TYPE_CHECKING:
     from aks_flex_node.azure.operations import OperationReply
@@ -37,13 +37,6 @@ def test_expired_unused_vpn_certificate_is_discarded(site: Site) -> None:
     site.run()
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
     assert site.host.stat(f"{DATA}/vpn/{old.name}.pem") is None
-
-
-def test_vpn_certificate_from_the_future_is_due_for_renewal(site: Site) -> None:
-    site.run()
-    site.host.apply(WriteFile(PAIR, make_client_certificate("edge-1").pem, 0o600))
-    site.clock.seconds = 1_000_000_000.0
-    assert site.connection().is_renewal_due()
 
 
 def test_vpn_record_of_another_release_is_read_without_unknown_fields(site: Site) -> None:
@@ -97,6 +90,7 @@ def test_up_script_of_the_old_tunnel_is_kept_when_the_new_one_fails(site: Site) 
     [
         ({}, False),
         ({"azure.vpn.renewDays": 60}, False),
+        ({"azure.vpn.gatewayName": "aks-flex-node"}, False),
         ({"azure.vpn.gatewayName": "another"}, True),
         ({"azure.vpn.dnsServers": ["10.1.0.5"]}, True),
         ({"azure.vpn.enabled": False, "azure.vpn.gatewayName": "another"}, False),
@@ -106,12 +100,6 @@ def test_up_script_of_the_old_tunnel_is_kept_when_the_new_one_fails(site: Site) 
 def test_changed_vpn_settings_are_detected(site: Site, changes: dict[str, Any], other: bool) -> None:
     site.run()
     assert local_state.is_settings_changed(site.host, config_of({**SETTINGS, **changes})) is other
-
-
-def test_explicit_default_does_not_change_the_vpn_settings_fingerprint(site: Site) -> None:
-    plain = config_of(SETTINGS)
-    spelt = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node"})
-    assert local_state.settings_fingerprint(plain) == local_state.settings_fingerprint(spelt)
 
 
 @pytest.mark.parametrize(("there", "address"), [(True, "192.168.100.7"), (False, "192.168.100.2")])
