@@ -85,21 +85,21 @@ def test_mirror_serves_images_under_publisher_names(edge: EdgeMachine) -> None:
 
 
 def test_slow_fault_limits_download_rate(lab: Lab, edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "slow", RUNC_GLOB, "--rate", "100k")
+    command(LAB, "mirror", "add", RUNC_GLOB, "slow", "rate=100k")
 
     assert fetch(edge, "--max-time", "5").code == 28  # nine megabytes would take 90 seconds
     assert size_of(edge) < lab.toolbox.path("runc", "runc").stat().st_size
 
 
 def test_stall_fault_stops_download_after_given_bytes(edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "stall", RUNC_GLOB, "--after", "100k")
+    command(LAB, "mirror", "add", RUNC_GLOB, "stall", "after=100k")
 
     assert fetch(edge, "--max-time", "5").code == 28
     assert size_of(edge) == 100 << 10
 
 
 def test_cut_fault_ends_download_half_way_and_resume_succeeds(lab: Lab, edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "cut", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "add", RUNC_GLOB, "cut", "--times", "1")
 
     assert fetch(edge).code in {18, 56}
     assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size // 2
@@ -109,7 +109,7 @@ def test_cut_fault_ends_download_half_way_and_resume_succeeds(lab: Lab, edge: Ed
 
 
 def test_corrupt_fault_sends_wrong_bytes_of_right_length(lab: Lab, edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "corrupt", RUNC_GLOB)
+    command(LAB, "mirror", "add", RUNC_GLOB, "corrupt")
 
     assert fetch(edge).ok
     assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size
@@ -117,16 +117,16 @@ def test_corrupt_fault_sends_wrong_bytes_of_right_length(lab: Lab, edge: EdgeMac
 
 
 def test_missing_and_unavailable_faults_return_404_and_503(edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "missing", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "add", RUNC_GLOB, "status", "code=404", "--times", "1")
     assert "404" in fetch(edge).err
-    command(LAB, "mirror", "unavailable", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "add", RUNC_GLOB, "status", "code=503", "--times", "1")
     assert "503" in fetch(edge).err
     assert fetch(edge).ok
 
 
 def test_checksum_fault_changes_only_the_checksum_file(lab: Lab, edge: EdgeMachine) -> None:
     before = curl(edge, f"{RUNC}/runc.sha256sum").out
-    command(LAB, "mirror", "checksum", RUNC_GLOB)
+    command(LAB, "mirror", "add", RUNC_GLOB, "checksum")
 
     assert fetch(edge).ok
     assert edge.run("sha256sum", "/root/runc").out.split()[0] in before
@@ -134,7 +134,7 @@ def test_checksum_fault_changes_only_the_checksum_file(lab: Lab, edge: EdgeMachi
 
 
 def test_mirror_counts_requests_and_reset_clears_rules_and_counts(lab: Lab, edge: EdgeMachine) -> None:
-    command(LAB, "mirror", "missing", RUNC_GLOB)
+    command(LAB, "mirror", "add", RUNC_GLOB, "status", "code=404")
     fetch(edge)
     fetch(edge)
     path = f"github.com/opencontainers/runc/releases/download/v1.5.2/runc.{arch(edge)}"

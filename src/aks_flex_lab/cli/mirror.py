@@ -9,20 +9,8 @@ import typer
 
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, selected_layout
-from aks_flex_lab.errors import UsageError
 from aks_flex_lab.mirror.control import MirrorClient
-from aks_flex_lab.mirror.fault_rules import (
-    ByteAmount,
-    ChecksumFault,
-    CorruptFault,
-    CutFault,
-    MirrorFault,
-    SlowFault,
-    StallFault,
-    StatusFault,
-    fault_to_json,
-    parse_size,
-)
+from aks_flex_lab.mirror.fault_rules import FAULTS, VALUES, fault_from_texts, fault_to_texts
 
 if TYPE_CHECKING:
     from aks_flex_lab.mirror.fault_rules import FaultRule
@@ -33,16 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-
-PatternArgument = Annotated[
-    str, typer.Argument(metavar="PATTERN", help="Pattern for host/path of the files; quote it.")
-]
-TimesOption = Annotated[
-    int | None, typer.Option("--times", metavar="N", min=1, help="Number of requests to affect; all by default.")
-]
-AfterOption = Annotated[
-    str, typer.Option("--after", metavar="AMOUNT", help="Amount to send before: a share (50%) or bytes (10M).")
-]
 
 
 @app.command("list")
@@ -55,7 +33,7 @@ def list_rules(ctx: typer.Context, as_json: JsonOption = False) -> None:
     """
     rules = mirror_client(ctx).rules()
     if as_json:
-        console.print_json([rule.to_json() for rule in rules])
+        console.print_json([rule.document for rule in rules])
     elif rules:
         console.print_table(("ID", "FAULT", "PATTERN", "HITS", "TIMES"), (rule_row(rule) for rule in rules))
     else:
@@ -63,103 +41,34 @@ def list_rules(ctx: typer.Context, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def slow(
+def add(
     ctx: typer.Context,
-    glob: PatternArgument,
-    rate: Annotated[str, typer.Option("--rate", metavar="SIZE", help="Bytes per second for each download.")],
-    times: TimesOption = None,
-) -> None:
-    """Limit the download rate.
-
-    Example: aks-flex-lab mirror slow 'dl.k8s.io/*/kubelet' --rate 200k
-    """
-    add_fault(ctx, glob, SlowFault(parse_size(rate)), times)
-
-
-@app.command()
-def stall(
-    ctx: typer.Context,
-    glob: PatternArgument,
-    after: AfterOption = "50%",
-    hold: Annotated[
-        float,
-        typer.Option("--hold", metavar="SECONDS", help="Seconds until the mirror closes the stalled connection."),
-    ] = 600,
-    times: TimesOption = None,
-) -> None:
-    """Send some data, then stall with the connection open.
-
-    Example: aks-flex-lab mirror stall 'github.com/*/containerd-*' --after 10M --times 1
-    """
-    add_fault(ctx, glob, StallFault(ByteAmount.parse(after), hold), times)
-
-
-@app.command()
-def cut(ctx: typer.Context, glob: PatternArgument, after: AfterOption = "50%", times: TimesOption = None) -> None:
-    """Send some data, then reset the connection.
-
-    Example: aks-flex-lab mirror cut 'dl.k8s.io/*' --after 50% --times 3
-    """
-    add_fault(ctx, glob, CutFault(ByteAmount.parse(after)), times)
-
-
-@app.command()
-def corrupt(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Send wrong bytes in the middle of a file of the right size.
-
-    Example: aks-flex-lab mirror corrupt '*/runc.amd64' --times 1
-    """
-    add_fault(ctx, glob, CorruptFault(), times)
-
-
-@app.command()
-def missing(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Return 404 Not Found.
-
-    Example: aks-flex-lab mirror missing 'dl.k8s.io/v1.36.3/*'
-    """
-    add_fault(ctx, glob, StatusFault(404), times)
-
-
-@app.command()
-def unavailable(
-    ctx: typer.Context,
-    glob: PatternArgument,
-    retry_after: Annotated[
-        int | None,
-        typer.Option("--retry-after", metavar="SECONDS", min=0, help="Value of the Retry-After header, in seconds."),
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Pattern for host/path of the files; quote it.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"The kind of fault: {', '.join(FAULTS)}.")],
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help=f"Values of the fault: {', '.join(VALUES)}."),
     ] = None,
-    times: TimesOption = None,
+    times: Annotated[
+        int | None, typer.Option("--times", metavar="N", min=1, help="Number of requests to affect; all by default.")
+    ] = None,
 ) -> None:
-    """Return 503 Service Unavailable.
+    """Make downloads fail for files that match a pattern.
 
-    Example: aks-flex-lab mirror unavailable 'github.com/*' --retry-after 2 --times 5
+    Limit the rate: aks-flex-lab mirror add 'dl.k8s.io/*/kubelet' slow rate=200k
+
+    Send a part, then reset: aks-flex-lab mirror add 'dl.k8s.io/*' cut after=10M --times 3
+
+    Send a part, then nothing: aks-flex-lab mirror add 'github.com/*' stall after=50% hold=600
+
+    Refuse: aks-flex-lab mirror add '*' status code=503 retry_after=2
     """
-    add_fault(ctx, glob, StatusFault(503, retry_after), times)
-
-
-@app.command()
-def checksum(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Serve wrong checksums for files that are served unchanged.
-
-    Example: aks-flex-lab mirror checksum 'dl.k8s.io/*/kubelet'
-    """
-    add_fault(ctx, glob, ChecksumFault(), times)
-
-
-@app.command()
-def remove(
-    ctx: typer.Context, rule: Annotated[int, typer.Argument(metavar="ID", help="ID of the fault rule, as in `list`.")]
-) -> None:
-    """Remove one fault rule.
-
-    Example: aks-flex-lab mirror remove 3
-    """
-    if not mirror_client(ctx).remove(rule):
-        raise UsageError(
-            "mirror-fault-not-found", f"No fault rule has the ID {rule}.", "Run `aks-flex-lab mirror list`."
-        )
-    console.message(f"Fault rule {rule} is removed.")
+    pairs = dict(pair.partition("=")[::2] for pair in values or ())
+    added = mirror_client(ctx).add(pattern, fault_from_texts({**pairs, "kind": kind}), times)
+    files = "1 file" if added.files == 1 else f"{added.files} files"
+    console.message(f"Fault rule {added.rule.id} is active: {describe(added.rule)} for {files} of the mirror.")
+    if not added.files:
+        console.message("Check the pattern: it must match host/path, and `*` also matches `/`.")
 
 
 @app.command()
@@ -196,30 +105,12 @@ def mirror_client(ctx: typer.Context) -> MirrorClient:
     return MirrorClient(selected_layout(ctx).components / "mirror" / "control.sock")
 
 
-def add_fault(ctx: typer.Context, glob: str, fault: MirrorFault, times: int | None) -> None:
-    added = mirror_client(ctx).add(glob, fault, times)
-    console.message(
-        f"Fault rule {added.rule.id} is active: {describe_rule(added.rule)} for {count_files(added.files)}."
-    )
-    if not added.files:
-        console.message("Check the pattern: it must match host/path, and `*` also matches `/`.")
-
-
-def count_files(files: int) -> str:
-    return "1 file of the mirror" if files == 1 else f"{files} files of the mirror"
-
-
-def describe_rule(rule: FaultRule) -> str:
+def describe(rule: FaultRule) -> str:
     """Returns a fault rule with its values, for example `slow rate=204800`."""
-    wire = fault_to_json(rule.fault)
-    kind = wire.pop("kind")
-    return " ".join([kind, *(f"{name}={_plain(value)}" for name, value in wire.items() if value is not None)])
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    texts = fault_to_texts(rule.fault)
+    return " ".join([texts.pop("kind"), *(f"{name}={value}" for name, value in texts.items())])
 
 
 def rule_row(rule: FaultRule) -> tuple[str, ...]:
     times = "all" if rule.times is None else str(rule.times)
-    return str(rule.id), describe_rule(rule), rule.glob, str(rule.hits), times
+    return str(rule.id), describe(rule), rule.glob, str(rule.hits), times

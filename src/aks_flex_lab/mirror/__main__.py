@@ -41,7 +41,7 @@ def serve(options: argparse.Namespace) -> None:
             f"{options.root} is not a directory that the mirror can serve.",
             "Run `aks-flex-lab up`, which packs the artifacts again and starts the mirror.",
         )
-    state = MirrorState(options.root, FaultRuleTable())
+    state = MirrorState(options.root.resolve(), FaultRuleTable())
     servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:
         servers.append(listen(options.plain, state, None))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aks_flex_lab.errors import UsageError
+from aks_flex_lab.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,16 +63,10 @@ class ByteAmount:
 HALF = ByteAmount(percent=50)
 
 
-MAX_HOLD_SECONDS = 3600.0
-
-
 @dataclass(frozen=True)
 class SlowFault:
     kind: ClassVar = "slow"
     rate: int  # bytes per second
-
-    def __post_init__(self) -> None:
-        require_valid(self.rate >= 1, "A rate must be at least 1 byte per second.")
 
 
 @dataclass(frozen=True)
@@ -80,12 +74,6 @@ class StallFault:
     kind: ClassVar = "stall"
     after: ByteAmount = HALF
     hold: float = 600.0  # seconds until the stalled connection is closed
-
-    def __post_init__(self) -> None:
-        require_valid(
-            0 < self.hold <= MAX_HOLD_SECONDS,
-            f"The hold of a stall must be from 0 to {MAX_HOLD_SECONDS:.0f} seconds.",
-        )
 
 
 @dataclass(frozen=True)
@@ -105,13 +93,6 @@ class StatusFault:
     code: int
     retry_after: int | None = None
 
-    def __post_init__(self) -> None:
-        require_valid(400 <= self.code <= 599, "A status must be from 400 to 599.")
-        require_valid(
-            self.retry_after is None or self.retry_after >= 0,
-            "Retry-After must be a number of seconds of at least 0.",
-        )
-
 
 @dataclass(frozen=True)
 class ChecksumFault:
@@ -119,45 +100,44 @@ class ChecksumFault:
 
 
 MirrorFault = SlowFault | StallFault | CutFault | CorruptFault | StatusFault | ChecksumFault
-
-READERS: Mapping[str, Callable[[Mapping[str, Any]], MirrorFault]] = {
-    "slow": lambda wire: SlowFault(int(wire["rate"])),
-    "stall": lambda wire: StallFault(ByteAmount.parse(str(wire["after"])), float(wire["hold"])),
-    "cut": lambda wire: CutFault(ByteAmount.parse(str(wire["after"]))),
-    "corrupt": lambda _: CorruptFault(),
-    "status": lambda wire: StatusFault(
-        int(wire["code"]), None if wire.get("retry_after") is None else int(wire["retry_after"])
-    ),
-    "checksum": lambda _: ChecksumFault(),
+FAULTS: dict[str, type[MirrorFault]] = {
+    each.kind: each for each in (SlowFault, StallFault, CutFault, CorruptFault, StatusFault, ChecksumFault)
 }
 
 
-def require_valid(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise UsageError("mirror-fault-invalid", sentence)
+def parse_rate(text: str) -> int:
+    return max(1, parse_size(text))
 
 
-def fault_to_json(fault: MirrorFault) -> dict[str, Any]:
-    """Returns a fault as a JSON object."""
+VALUES: dict[str, Callable[[str], object]] = {
+    "rate": parse_rate,
+    "after": ByteAmount.parse,
+    "hold": float,
+    "code": int,
+    "retry_after": int,
+}
+
+
+def fault_to_texts(fault: MirrorFault) -> dict[str, str]:
+    """Returns the kind and the values of a fault as texts, as a command line has them."""
     values = {field.name: getattr(fault, field.name) for field in fields(fault)}
-    shown = {name: str(value) if isinstance(value, ByteAmount) else value for name, value in values.items()}
-    return {"kind": fault.kind, **shown}
+    shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    return {"kind": fault.kind, **{name: text for name, text in shown.items() if values[name] is not None}}
 
 
-def fault_from_json(wire: Mapping[str, Any]) -> MirrorFault:
-    """Returns the fault of a JSON object; raises UsageError for an unknown kind or an invalid value."""
-    reader = READERS.get(str(wire.get("kind")))
-    if reader is None:
-        raise UsageError(
-            "mirror-fault-unknown",
-            f"Unknown kind of fault rule {wire.get('kind')!r}.",
-            f"The kinds are: {', '.join(READERS)}.",
-        )
+def fault_from_texts(texts: Mapping[str, str]) -> MirrorFault:
+    """Returns the fault of a kind with values; raises UsageError for an unknown kind or an invalid value."""
+    kind, values = texts["kind"], {name: text for name, text in texts.items() if name != "kind"}
+    if kind not in FAULTS:
+        raise UsageError("mirror-fault-unknown", f"Unknown kind of fault rule {kind!r}.", did_you_mean(kind, FAULTS))
+    names = [field.name for field in fields(FAULTS[kind])]
     try:
-        return reader(wire)
+        return FAULTS[kind](**{name: VALUES[name](text) for name, text in values.items()})  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            "mirror-fault-invalid", f"The fault rule {wire['kind']} has a missing or invalid value {error}."
+            "mirror-fault-invalid",
+            f"The fault rule {kind} has a missing or invalid value: {error}.",
+            f"Its values are: {', '.join(names) or 'none'}.",
         ) from error
 
 
@@ -182,13 +162,13 @@ class FaultRule:
         fits = request.body or isinstance(self.fault, StatusFault)
         return fits and fnmatchcase(request.path, self.glob)
 
-    def to_json(self) -> dict[str, Any]:
-        fault = fault_to_json(self.fault)
-        return {"id": self.id, "glob": self.glob, **fault, "times": self.times, "hits": self.hits}
+    @property
+    def document(self) -> dict[str, Any]:
+        return {**vars(self), "fault": fault_to_texts(self.fault)}
 
     @classmethod
-    def from_json(cls, wire: Mapping[str, Any]) -> FaultRule:
-        return cls(int(wire["id"]), str(wire["glob"]), fault_from_json(wire), wire["times"], int(wire["hits"]))
+    def from_document(cls, document: Mapping[str, Any]) -> FaultRule:
+        return cls(**{**document, "fault": fault_from_texts(document["fault"])})
 
 
 @dataclass(frozen=True)
@@ -228,11 +208,6 @@ class FaultRuleTable:
             self._last_id += 1
             rule = self._rules[self._last_id] = FaultRule(self._last_id, glob, fault, times)
             return rule
-
-    def remove(self, rule_id: int) -> bool:
-        """Removes a fault rule; returns whether it existed."""
-        with self._lock:
-            return self._rules.pop(rule_id, None) is not None
 
     def reset(self) -> None:
         """Removes all fault rules and resets the request counts."""

@@ -9,8 +9,8 @@ import ssl
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -29,14 +29,10 @@ from aks_flex_lab.mirror.fault_rules import (
     StatusFault,
 )
 from aks_flex_lab.mirror.responses import (
-    CHUNK_BYTES,
     BodySender,
-    DamagedBody,
-    FileBody,
-    FileFacts,
     FileResponse,
-    ResponseBody,
-    TextBody,
+    ReadBody,
+    damaged,
     file_response,
     hold_connection,
     reset_connection,
@@ -77,13 +73,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 120  # seconds without any progress
     disable_nagle_algorithm = True
-
-    def __init__(
-        self, state: MirrorState, request: socket.socket, client_address: object, server: socketserver.BaseServer
-    ) -> None:
-        self.site = state
-        self.buffer: memoryview | None = None  # created with the first body, kept for the connection
-        super().__init__(request, client_address, server)
+    server: MirrorServer
 
     def do_GET(self) -> None:
         self._serve()
@@ -97,71 +87,42 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         self._send_text(record, 405, "This mirror supports only GET and HEAD.", {"Allow": "GET, HEAD"})
         self._log(record)
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse_method  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = _refuse_method  # noqa: N815
 
     def _serve(self) -> None:
-        target = served_files.parse_target(self.path, self.headers.get("Host", ""))
-        record = AccessLogEntry(target.path, self.headers.get("Range", "-"))
+        path = served_files.requested_path(self.path, self.headers.get("Host", ""))
+        record = AccessLogEntry(path, self.headers.get("Range", "-"))
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # An unread body must not be parsed as the next request.
-        record.count_bytes = self.site.rules.count_request(target.path)
+        record.count_bytes = self.server.state.rules.count_request(path)
         try:
-            self._answer(target, record)
+            self._answer(record)
         finally:
             self._log(record)
 
-    def _answer(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
-        file = served_files.open_file(self.site.root, target)
-        if file is None:
-            self._answer_without_file(target, record)
-            return
-        with file:
-            facts = FileFacts.of(target.names[-1], os.fstat(file.fileno()))
-            reply = file_response(facts, self._request_headers())
-            rule = self._match_rule(self._request(target, file, reply), record)
+    def _answer(self, record: AccessLogEntry) -> None:
+        with served_files.open_file(self.server.state.root, record.path) or nullcontext() as file:
+            reply = file_response(*self._requested(file)) if file else FileResponse(404, {})
+            has_body = self.command == "GET" and reply.length > 0
+            summed: tuple[str, ...] = ()
+            if file and has_body and record.path.endswith(served_files.CHECKSUM_SUFFIXES):
+                summed = served_files.checksum_subjects(record.path, read_content(file))
+            rule = self.server.state.rules.match(MirrorRequest(record.path, has_body, summed))
+            if rule:
+                record.switch = f"{rule.fault.kind}#{rule.id}"
             if rule and isinstance(rule.fault, StatusFault):
                 self._refuse(rule.fault, record)
-                return
-            self._head(record, reply.status, reply.headers)
-            if self.command == "GET" and reply.length:
-                self._send_body(file, reply, rule, record)
+            elif file is None:
+                hint = "`aks-flex-lab tools install NAME@VERSION` adds the releases of a tool."
+                self._send_text(record, 404, f"The mirror does not have {record.path}. {hint}")
+            else:
+                self._head(record, reply.status, reply.headers)
+                if has_body:
+                    self._send_body(file, reply, rule, record)
 
-    def _request_headers(self) -> dict[str, str]:
-        """Returns the headers of the request, without Range unless the method is GET."""
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        if self.command != "GET":
-            headers.pop("range", None)
-        return headers
-
-    def _answer_without_file(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
-        rule = self._match_rule(MirrorRequest(target.path, body=False), record)
-        if rule and isinstance(rule.fault, StatusFault):
-            self._refuse(rule.fault, record)
-            return
-        known = served_files.served_hosts(self.site.root)
-        if target.host in known:
-            hint = "`aks-flex-lab tools install NAME@VERSION` adds the releases of a tool."
-            self._send_text(record, 404, f"{target.host} does not have this file in the mirror. {hint}")
-        else:
-            self._send_text(
-                record, 404, f"No host {target.host!r} here. The hosts are: {', '.join(known) or 'none'}."
-            )
-
-    def _request(self, target: served_files.RequestTarget, file: io.FileIO, reply: FileResponse) -> MirrorRequest:
-        body = self.command == "GET" and reply.length > 0
-        summed = (
-            served_files.checksum_subjects(target.path, read_content(file))
-            if body and is_checksum_file(target, file)
-            else ()
-        )
-        return MirrorRequest(target.path, body, summed)
-
-    def _match_rule(self, request: MirrorRequest, record: AccessLogEntry) -> FaultRule | None:
-        """Returns the fault rule for this request, and adds it to the log entry."""
-        rule = self.site.rules.match(request)
-        if rule:
-            record.switch = f"{rule.fault.kind}#{rule.id}"
-        return rule
+    def _requested(self, file: io.FileIO) -> tuple[os.stat_result, str, str | None]:
+        range_header = self.headers.get("Range", "") if self.command == "GET" else ""
+        return os.fstat(file.fileno()), range_header, self.headers.get("If-Range")
 
     def _send_body(
         self, file: io.FileIO, reply: FileResponse, rule: FaultRule | None, record: AccessLogEntry
@@ -170,30 +131,19 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             record.sent += count
             record.count_bytes(count)
 
-        if self.buffer is None:
-            self.buffer = memoryview(bytearray(CHUNK_BYTES))
         start, end = reply.start, reply.start + reply.length
-        delivery = BodySender(self.connection, self._body(file, reply, rule, record), self.buffer, note)
-        fault = rule.fault if rule else None
+        delivery = BodySender(self.connection, body(file, reply, rule, record.path), note)
+        rules, fault = self.server.state.rules, rule.fault if rule else None
         if rule and isinstance(fault, SlowFault):
-            delivery.send_throttled(start, end, fault.rate, lambda: self.site.rules.is_active(rule))
+            delivery.send_throttled(start, end, fault.rate, lambda: rules.is_active(rule))
         elif rule and isinstance(fault, CutFault | StallFault):
             delivery.send(start, start + fault.after.of(reply.length))
             if isinstance(fault, StallFault):
-                hold_connection(self.connection, fault.hold, lambda: self.site.rules.is_active(rule))
+                hold_connection(self.connection, fault.hold, lambda: rules.is_active(rule))
             self.close_connection = True
             reset_connection(self.connection)
         else:
             delivery.send(start, end)
-
-    def _body(
-        self, file: io.FileIO, reply: FileResponse, rule: FaultRule | None, record: AccessLogEntry
-    ) -> ResponseBody:
-        if rule and isinstance(rule.fault, CorruptFault):
-            return DamagedBody.in_middle(FileBody(file), reply.start, reply.length)
-        if rule and isinstance(rule.fault, ChecksumFault):
-            return TextBody(served_files.falsify_checksums(record.path, read_content(file), rule.glob))
-        return FileBody(file)
 
     def _refuse(self, fault: StatusFault, record: AccessLogEntry) -> None:
         headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
@@ -243,8 +193,18 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         )
 
 
-def is_checksum_file(target: served_files.RequestTarget, file: io.FileIO) -> bool:
-    return served_files.is_checksum(target.path) and os.fstat(file.fileno()).st_size <= LARGEST_CHECKSUM_FILE
+def body(file: io.FileIO, reply: FileResponse, rule: FaultRule | None, path: str) -> ReadBody:
+    """Returns what reads the body of a response, which a fault may falsify."""
+
+    def read(offset: int, count: int) -> bytes:
+        return os.pread(file.fileno(), count, offset)
+
+    if rule and isinstance(rule.fault, CorruptFault):
+        return damaged(read, reply.start, reply.length)
+    if rule and isinstance(rule.fault, ChecksumFault):
+        text = served_files.falsify_checksums(path, read_content(file), rule.glob)
+        return lambda offset, count: text[offset : offset + count]
+    return read
 
 
 def read_content(file: io.FileIO) -> bytes:
@@ -275,8 +235,8 @@ class MirrorServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], state: MirrorState, tls: ssl.SSLContext | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.tls = tls
-        handler: Callable[..., MirrorRequestHandler] = partial(MirrorRequestHandler, state)
-        super().__init__(address, handler)
+        self.state = state
+        super().__init__(address, MirrorRequestHandler)
 
     def server_bind(self) -> None:
         # HTTPServer resolves its own name here, which takes many seconds without a DNS server.
