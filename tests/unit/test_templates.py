@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -13,14 +14,7 @@ import pytest
 import typer.main
 import yaml
 
-from aks_flex_lab.arm.deployments.expressions import (
-    CallExpression,
-    DeploymentTarget,
-    LiteralExpression,
-    TemplateExpression,
-    is_expression,
-    parse_expression,
-)
+from aks_flex_lab.arm.deployments.expressions import DeploymentTarget, is_expression, parse_expression
 from aks_flex_lab.arm.deployments.templates import plan_deployment
 from aks_flex_node.agent.cli.app import app
 
@@ -73,12 +67,13 @@ def names_of(value: Any) -> Names:
     return made_by(parse_expression(value)) if isinstance(value, str) and is_expression(value) else {}
 
 
-def made_by(tree: TemplateExpression) -> Names:
-    if not isinstance(tree, CallExpression):
-        return {}
-    if tree.name == "createObject":
-        return {str(each.value): {} for each in tree.arguments[::2] if isinstance(each, LiteralExpression)}
-    return made_by(tree.arguments[1]) if tree.name == "if" else {}
+def made_by(tree: ast.expr) -> Names:
+    match tree:
+        case ast.Call(func=ast.Name(id="createObject")):
+            return {str(each.value): {} for each in tree.args[::2] if isinstance(each, ast.Constant)}
+        case ast.Call(func=ast.Name(id="if_")):
+            return made_by(tree.args[1])
+    return {}
 
 
 def bicep_names(text: str) -> Names:

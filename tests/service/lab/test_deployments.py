@@ -64,12 +64,6 @@ def shown(az: Az, name: str) -> Any:
     return az("deployment", "group", "show", "--name", name, "--resource-group", "edge")["properties"]
 
 
-def test_resource_group_exists(owner: Az) -> None:
-    assert owner("group", "show", "--name", "edge")["location"] == "westeurope"
-    assert owner("group", "list", "--query", "[].name") == ["edge"]
-    assert owner("group", "exists", "--name", "edge") is True
-
-
 def test_deployment_is_validated_created_shown_and_updated(whole: Whole, owner: Az) -> None:
     wanted: dict[str, Any] = {"nodeName": "edge-1", "labels": {"site": "north"}, "maxPods": 50}
     validated = json.loads(deploy(owner, "validate", "one", ONE, **wanted).out)["properties"]
@@ -199,16 +193,6 @@ def test_template_grants_no_permission_that_its_user_lacks(whole: Whole, owner: 
     assert "DeploymentOutputEvaluationFailed" in refused.err
     assert "AuthorizationFailed" in refused.err
     assert "configUrl" not in json.loads(secure_outputs(contributor, whole, "right").out)
-
-
-def test_unknown_template_function_is_reported(owner: Az, tmp_path: Path) -> None:
-    document = json.loads(ONE.read_text())
-    document["outputs"]["odd"] = {"type": "string", "value": "[guid('x')]"}
-    odd = tmp_path / "odd.json"
-    odd.write_text(json.dumps(document))
-    refused = deploy(owner, "validate", "odd", odd, check=False, nodeName="odd-1")
-    assert "InvalidTemplate" in refused.err
-    assert "'[guid('x')]': the function 'guid' is unknown" in refused.err
 
 
 def test_pool_is_deployed_with_nodes_and_changed_without_changing_them(whole: Whole, owner: Az) -> None:

@@ -5,7 +5,9 @@ Errors quote expressions, never values, which may be secret.
 
 from __future__ import annotations
 
+import ast
 import json
+import keyword
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,126 +19,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class TemplateError(Exception):
+class TemplateError(LabArmError):
     """A template or its parameters are invalid."""
 
     def __init__(self, message: str, code: str = "InvalidTemplate") -> None:
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def refusal(self) -> LabArmError:
-        return LabArmError(400, self.code, f"Deployment template validation failed: '{self}'")
+        super().__init__(400, code, message)
 
 
-EXPRESSION_TOKEN = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[()\[\].,]))"
-)
-
-
-@dataclass(frozen=True)
-class LiteralExpression:
-    value: str | int
-
-
-@dataclass(frozen=True)
-class CallExpression:
-    name: str
-    arguments: tuple[TemplateExpression, ...]
-
-
-@dataclass(frozen=True)
-class MemberExpression:
-    """Access to a property or an array element."""
-
-    of: TemplateExpression
-    key: TemplateExpression
-
-
-TemplateExpression = LiteralExpression | CallExpression | MemberExpression
+# Expressions have the syntax of Python's calls, attributes and items, but other texts, and names that are keywords.
+EXPRESSION_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z_]\w*)|\s+|\d+|[()\[\].,]")
 
 
 def is_expression(text: str) -> bool:
     return text.startswith("[") and text.endswith("]") and not text.startswith("[[")
 
 
-def parse_expression(text: str) -> TemplateExpression:
+def parse_expression(text: str) -> ast.expr:
     """Parses a string in brackets; raises TemplateError for invalid syntax."""
-    reader = ExpressionParser(text)
-    found = reader.expression()
-    if reader.kind:
-        raise reader.unexpected()
-    return found
+
+    def python_token(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return repr(found[1].replace("''", "'"))
+        return f"{found[0]}_" if keyword.iskeyword(found[0]) else found[0]
+
+    try:
+        if rest := EXPRESSION_TOKEN.sub("", text[1:-1]):
+            raise SyntaxError(f"{rest} is not expected there")
+        return ast.parse(EXPRESSION_TOKEN.sub(python_token, text[1:-1]).strip(), mode="eval").body
+    except SyntaxError as error:
+        raise TemplateError(f"The template language expression '{text}' is not valid: {error.msg}.") from None
 
 
-class ExpressionParser:
-    def __init__(self, text: str) -> None:
-        self._whole, self._text, self._at = text, text[1:-1], 0
-        self.kind, self._token = "", ""
-        self._next()
-
-    def expression(self) -> TemplateExpression:
-        found = self._first()
-        while self._token in {".", "["} and self.kind == "mark":
-            if self._taken(".") is not None:
-                found = MemberExpression(found, LiteralExpression(self._named()))
-            else:
-                self._take("[")
-                found = MemberExpression(found, self.expression())
-                self._take("]")
-        return found
-
-    def _first(self) -> TemplateExpression:
-        kind, token = self.kind, self._token
-        if kind == "text":
-            self._next()
-            return LiteralExpression(token[1:-1].replace("''", "'"))
-        if kind == "number":
-            self._next()
-            return LiteralExpression(int(token))
-        return CallExpression(self._named(), self._arguments())
-
-    def _arguments(self) -> tuple[TemplateExpression, ...]:
-        self._take("(")
-        if self._taken(")") is not None:
-            return ()
-        found = [self.expression()]
-        while self._taken(",") is not None:
-            found.append(self.expression())
-        self._take(")")
-        return tuple(found)
-
-    def _named(self) -> str:
-        if self.kind != "name":
-            raise self.unexpected()
-        name = self._token
-        self._next()
-        return name
-
-    def _taken(self, mark: str) -> str | None:
-        if self.kind != "mark" or self._token != mark:
-            return None
-        self._next()
-        return mark
-
-    def _take(self, mark: str) -> None:
-        if self._taken(mark) is None:
-            raise self.unexpected()
-
-    def _next(self) -> None:
-        found = EXPRESSION_TOKEN.match(self._text, self._at)
-        if found:
-            self._at, self.kind = found.end(), found.lastgroup or ""
-            self._token = found[self.kind]
-        elif self._text[self._at :].strip():
-            rest = self._text[self._at :].strip()
-            raise TemplateError(f"The template language expression '{self._whole}' is not valid at '{rest}'.")
-        else:
-            self.kind, self._token = "", ""
-
-    def unexpected(self) -> TemplateError:
-        what = f"'{self._token}' is not expected there" if self.kind else "it ends too early"
-        return TemplateError(f"The template language expression '{self._whole}' is not valid: {what}.")
+def _name(python_name: str) -> str:
+    return python_name[:-1] if keyword.iskeyword(python_name[:-1]) else python_name
 
 
 @dataclass(frozen=True)
@@ -163,11 +78,7 @@ class DeploymentTarget:
         return f"{self.group_id}/providers/{namespace}{''.join(parts)}"
 
 
-class Deferred:
-    """A placeholder for a value that is known only at the end of the deployment."""
-
-
-DEFERRED: Final = Deferred()
+DEFERRED: Final = object()  # stands for a value that is known only at the end of the deployment
 CallAction: TypeAlias = Callable[[str, str, str], Any]  # an action of a resource with its ID and an API version
 
 
@@ -196,22 +107,25 @@ def evaluate(value: Any, scope: EvaluationScope) -> Any:
         raise TemplateError(f"Unable to evaluate the template language expression '{value}': {message}.") from None
 
 
-def _evaluate_tree(tree: TemplateExpression, scope: EvaluationScope) -> Any:
-    if isinstance(tree, LiteralExpression):
-        return tree.value
-    if isinstance(tree, MemberExpression):
-        of, key = _evaluate_tree(tree.of, scope), _evaluate_tree(tree.key, scope)
-        return DEFERRED if of is DEFERRED else _member(of, key)
-    if tree.name.lower() == "if":  # evaluates only one branch, because the other may refer to what does not exist
-        condition, yes, no = tree.arguments
-        found = _evaluate_tree(condition, scope)
-        if not isinstance(found, bool):
-            raise ValueError("the condition is not a Boolean value")
-        return _evaluate_tree(yes if found else no, scope)
-    arguments = [_evaluate_tree(each, scope) for each in tree.arguments]
-    if any(each is DEFERRED for each in arguments):
-        raise ValueError("a function uses the result of an action, which the lab does not support")
-    return _call(tree.name, arguments, scope)
+def _evaluate_tree(tree: ast.expr, scope: EvaluationScope) -> Any:
+    match tree:
+        case ast.Constant():
+            return tree.value
+        case ast.Attribute():
+            return _member(_evaluate_tree(tree.value, scope), _name(tree.attr))
+        case ast.Subscript():
+            return _member(_evaluate_tree(tree.value, scope), _evaluate_tree(tree.slice, scope))
+        case ast.Call(func=ast.Name(id="if_"), args=[condition, yes, no]):
+            found = _evaluate_tree(condition, scope)
+            if not isinstance(found, bool):
+                raise ValueError("the condition is not a Boolean value")
+            return _evaluate_tree(yes if found else no, scope)  # the other may refer to what does not exist
+        case ast.Call(func=ast.Name(id=name)):
+            arguments = [_evaluate_tree(each, scope) for each in tree.args]
+            if DEFERRED in arguments:
+                raise ValueError("a function uses the result of an action, which the lab does not support")
+            return _call(_name(name), arguments, scope)
+    raise ValueError("its syntax is not supported")
 
 
 def _call(name: str, arguments: list[Any], scope: EvaluationScope) -> Any:
@@ -234,6 +148,8 @@ def _call(name: str, arguments: list[Any], scope: EvaluationScope) -> Any:
 
 def _member(of: Any, key: Any) -> Any:
     """Returns a member of a value; property names are case-insensitive."""
+    if of is DEFERRED:
+        return of
     if isinstance(of, dict):
         for name, value in of.items():
             if name.lower() == key.lower():
@@ -267,17 +183,11 @@ def _union(first: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
     return {key: value for each in (first, *others) for key, value in each.items()}
 
 
-def _create_object(*arguments: Any) -> dict[str, Any]:
-    if len(arguments) % 2:
-        raise ValueError("a name has no value")
-    return dict(zip(arguments[::2], arguments[1::2], strict=True))
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "coalesce": lambda *values: next((each for each in values if each is not None), None),
     "concat": _concat,
     "createarray": lambda *elements: [*elements],
-    "createobject": _create_object,
+    "createobject": lambda *pairs: dict(zip(pairs[::2], pairs[1::2], strict=True)),
     "empty": lambda value: value is None or len(value) == 0,
     "equals": lambda one, other: type(one) is type(other) and bool(one == other),
     "format": _format,

@@ -1,4 +1,4 @@
-"""Microsoft.Resources: deployments of templates at resource group scope, and resource groups.
+"""Microsoft.Resources: deployments of templates at resource group scope.
 
 A deployment writes its resources with the caller's token, by requests to the lab's ARM. What was deployed is kept in
 memory only: neither its history nor what-if is simulated.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 import uuid
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,67 +21,14 @@ from starlette.responses import JSONResponse, Response
 from aks_flex_lab.arm.arm_errors import LabArmError, invalid_content
 from aks_flex_lab.arm.deployments.expressions import DeploymentTarget, TemplateError
 from aks_flex_lab.arm.deployments.templates import SECURE_TYPES, plan_deployment, public_value
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from aks_flex_lab.arm.deployments.templates import DeploymentPlan, PlannedResource
-    from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
+    from aks_flex_lab.arm.deployments.templates import DeploymentPlan
+    from aks_flex_lab.arm.managed_clusters import ManagedClusters
     from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
-
-
-GROUP_TYPE = "Microsoft.Resources/resourceGroups"
-GROUP_PATH = r"(?P<group>/subscriptions/[^/]+/resourcegroups/(?P<group_name>[^/]+))"
-READ_GROUP = "Microsoft.Resources/subscriptions/resourceGroups/read"
-
-
-class ResourceGroups:
-    def __init__(self, resources: ManagedClusters) -> None:
-        self._resources = resources
-
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        async def shown(_: Request, caller: str, found: re.Match[str]) -> Response:
-            resource_manager.require_action(caller, READ_GROUP, found["group"])
-            return JSONResponse(self.known(found["group"]))
-
-        async def exists(_: Request, caller: str, found: re.Match[str]) -> Response:
-            resource_manager.require_action(caller, READ_GROUP, found["group"])
-            return Response(status_code=204 if found["group"].lower() in self._all() else 404)
-
-        async def listed(_: Request, caller: str, __: re.Match[str]) -> Response:
-            mine = [
-                each
-                for each in self._all().values()
-                if resource_manager.assignments.allows(caller, READ_GROUP, each["id"])
-            ]
-            return JSONResponse({"value": mine})
-
-        return [
-            ("GET", GROUP_PATH, shown),
-            ("HEAD", GROUP_PATH, exists),
-            ("GET", "/subscriptions/[^/]+/resourcegroups", listed),
-        ]
-
-    def known(self, group: str) -> dict[str, Any]:
-        found = self._all().get(group.lower())
-        if found is None:
-            name = group.rpartition("/")[2]
-            raise LabArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
-        return found
-
-    def _all(self) -> dict[str, dict[str, Any]]:
-        return {each["id"].lower(): each for each in map(_group_document, reversed(self._resources.clusters()))}
-
-
-def _group_document(cluster: ManagedCluster) -> dict[str, Any]:
-    id_ = cluster.id.partition("/providers/")[0]
-    return {
-        "id": id_,
-        "name": id_.rpartition("/")[2],
-        "type": GROUP_TYPE,
-        "location": cluster.location,
-        "properties": {"provisioningState": "Succeeded"},
-    }
 
 
 ErrorDocument = dict[str, Any]
@@ -110,10 +55,8 @@ class InternalClient:
     @cached_property
     def _client(self) -> httpx2.AsyncClient:
         headers = {"Authorization": self.authorization, "x-ms-correlation-request-id": self.correlation}
-        transport = httpx2.ASGITransport(self._answer)
-        return httpx2.AsyncClient(
-            transport=transport, base_url=self.front.management, headers=headers, timeout=REQUEST_SECONDS
-        )
+        options: dict[str, Any] = {"base_url": self.front.management, "timeout": REQUEST_SECONDS}
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(self._answer), headers=headers, **options)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.front.answer(Request(scope, receive))
@@ -132,9 +75,6 @@ class InternalClient:
         return document
 
 
-PARALLEL_WRITES = 8  # number of resources that are written in parallel
-
-
 @dataclass
 class DeploymentRun:
     """Writes the resources of a plan: each after those that it depends on, unless one of them failed."""
@@ -146,12 +86,18 @@ class DeploymentRun:
 
     async def run(self) -> dict[str, tuple[str, Any]]:
         """Deploys all resources and returns the outputs, or the errors. Resources are not rolled back."""
-        slots = asyncio.Semaphore(PARALLEL_WRITES)
-        writing: dict[str, asyncio.Task[bool]] = {}
+        failed = set[str]()
         for each in self.plan.resources:
-            before = [writing[id_] for id_ in each.depends]
-            writing[each.id.lower()] = asyncio.create_task(self._write(each, before, slots))
-        await asyncio.gather(*writing.values())
+            if each.depends & failed:
+                failed.add(each.id.lower())
+                continue
+            try:
+                await self.client.request("PUT", each.id, each.version, each.body)
+            except ProviderRefusal as refused:
+                self.problems.append({**refused.problem, "target": each.id})
+                failed.add(each.id.lower())
+            else:
+                self.made.append(each.id)
         if self.problems:
             return {}
         loop = asyncio.get_running_loop()
@@ -162,30 +108,16 @@ class DeploymentRun:
 
         try:
             return await asyncio.to_thread(self.plan.outputs, act)
-        except (ProviderRefusal, TemplateError) as error:
-            wrong = {"code": "DeploymentOutputEvaluationFailed", "message": "Unable to evaluate template outputs."}
-            self.problems.append({**wrong, "details": [_problem(error)]})
-            return {}
-
-    async def _write(
-        self, resource: PlannedResource, before: list[asyncio.Task[bool]], slots: asyncio.Semaphore
-    ) -> bool:
-        if not all([await each for each in before]):
-            return False
-        try:
-            async with slots:
-                await self.client.request("PUT", resource.id, resource.version, resource.body)
         except ProviderRefusal as refused:
-            self.problems.append({**refused.problem, "target": resource.id})
-            return False
-        self.made.append(resource.id)
-        return True
+            reason = refused.problem
+        except TemplateError as error:
+            reason = {"code": error.code, "message": error.message}
+        wrong = {"code": "DeploymentOutputEvaluationFailed", "message": "Unable to evaluate template outputs."}
+        self.problems.append({**wrong, "details": [reason]})
+        return {}
 
 
-def _problem(error: ProviderRefusal | TemplateError) -> ErrorDocument:
-    return error.problem if isinstance(error, ProviderRefusal) else {"code": error.code, "message": str(error)}
-
-
+GROUP_PATH = r"(?P<group>/subscriptions/[^/]+/resourcegroups/(?P<group_name>[^/]+))"
 DEPLOYMENT_TYPE = "Microsoft.Resources/deployments"
 DEPLOYMENT_PATH = (
     GROUP_PATH + r"(?:/providers/microsoft\.resources)?/deployments/(?P<name>[^/]+)"
@@ -196,8 +128,8 @@ RETRY_HEADERS = {"Retry-After": "1"}
 class Deployments:
     """Serves deployments. Their secure outputs are only for authorized callers."""
 
-    def __init__(self, resources: ManagedClusters) -> None:
-        self._groups = ResourceGroups(resources)
+    def __init__(self, clusters: ManagedClusters) -> None:
+        self._clusters = clusters
         self._documents: dict[str, dict[str, Any]] = {}  # by ID in lower case
         self._running: dict[str, asyncio.Task[None]] = {}
         self._secure: dict[str, dict[str, Any]] = {}
@@ -206,7 +138,7 @@ class Deployments:
         def needing(what: str, handler: Handler) -> Handler:
             async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
                 resource_manager.require_action(caller, f"{DEPLOYMENT_TYPE}/{what}", _deployment_key(found))
-                self._groups.known(found["group"])
+                self._target(found)
                 return await handler(request, caller, found)
 
             return checked
@@ -216,7 +148,6 @@ class Deployments:
 
         outputs = "listOutputsWithSecureValues"
         return [
-            *self._groups.handlers(resource_manager),
             ("GET", DEPLOYMENT_PATH, needing("read", self._get)),
             ("PUT", DEPLOYMENT_PATH, needing("write", put)),
             ("POST", DEPLOYMENT_PATH + "/validate", needing("validate/action", self._validate)),
@@ -242,7 +173,7 @@ class Deployments:
 
     async def _carry_out(self, run: DeploymentRun, key: str) -> None:
         properties = self._documents[key]["properties"]
-        began, state = time.time(), "Canceled"
+        state = "Canceled"
         try:
             outputs = await run.run()
             state = "Failed" if run.problems else "Succeeded"
@@ -255,7 +186,7 @@ class Deployments:
         finally:
             del self._running[key]
             properties["outputResources"] = [{"id": each} for each in run.made]
-            properties |= {"provisioningState": state, "duration": f"PT{time.time() - began:.3f}S"}
+            properties["provisioningState"] = state
 
     async def _validate(self, request: Request, _: str, found: re.Match[str]) -> Response:
         planned = await self._planned(request, found)
@@ -287,17 +218,19 @@ class Deployments:
 
     async def _planned(self, request: Request, found: re.Match[str]) -> DeploymentPlan:
         properties = deployment_properties(await request.body())
-        group = self._groups.known(found["group"])
-        target = DeploymentTarget(group["id"].split("/")[2], group["name"], found["name"])
-        try:
-            return plan_deployment(properties["template"], properties.get("parameters") or {}, target)
-        except TemplateError as error:
-            raise error.refusal from None
+        return plan_deployment(properties["template"], properties.get("parameters") or {}, self._target(found))
+
+    def _target(self, found: re.Match[str]) -> DeploymentTarget:
+        """Returns the target of a deployment. A group exists if it has a cluster."""
+        ids = (cluster.id.partition("/providers/")[0] for cluster in self._clusters.clusters())
+        for id_ in ids:
+            if id_.lower() == found["group"].lower():
+                return DeploymentTarget(id_.split("/")[2], id_.rpartition("/")[2], found["name"])
+        message = f"Resource group '{found['group_name']}' could not be found."
+        raise LabArmError(404, "ResourceGroupNotFound", message)
 
 
 def _document(planned: DeploymentPlan, state: str, correlation: str) -> dict[str, Any]:
-    names = sorted({each.kind for each in planned.resources})
-    kinds = [{"resourceType": each.partition("/")[2], "locations": [None]} for each in names]
     return {
         "id": f"{planned.target.group_id}/providers/{DEPLOYMENT_TYPE}/{planned.target.deployment}",
         "name": planned.target.deployment,
@@ -306,11 +239,8 @@ def _document(planned: DeploymentPlan, state: str, correlation: str) -> dict[str
             "parameters": planned.parameters.shown(),
             "mode": "Incremental",
             "provisioningState": state,
-            "timestamp": datetime.now(timezone.utc).isoformat().replace("+00:00", "Z"),
-            "duration": "PT0S",
+            "timestamp": format_utc(),
             "correlationId": correlation,
-            "providers": [{"namespace": "Microsoft.ContainerService", "resourceTypes": kinds}],
-            "dependencies": [],
         },
     }
 
@@ -320,26 +250,18 @@ def _deployment_key(found: re.Match[str]) -> str:
 
 
 # az inserts the text of the template into the request, after a name without quotes.
-BODY_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|(//[^\n]*|/\*.*?\*/)|(, template:)', re.DOTALL)
+BODY_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|, template:', re.DOTALL)
 
 
 def deployment_properties(content: bytes) -> dict[str, Any]:
     """Reads the properties of a requested deployment."""
-
-    def json_token(found: re.Match[bytes]) -> bytes:
-        if found[2]:
-            return b" "
-        return b', "template":' if found[3] else found[1]
-
+    text = BODY_TOKEN.sub(lambda found: found[1] or b', "template":', content)
     try:
-        properties: dict[str, Any] = json.loads(BODY_TOKEN.sub(json_token, content), strict=False)["properties"]
-        mode = str(properties.get("mode") or "Incremental")
+        properties: dict[str, Any] = json.loads(text, strict=False)["properties"]
+        mode, template = properties["mode"].lower(), properties.get("template")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise invalid_content() from None
-    if mode.lower() != "incremental":
-        message = "The lab supports only incremental deployments, which remove no resources."
-        raise LabArmError(400, "InvalidDeploymentMode", message)
-    if "template" not in properties:
-        message = "The lab supports only templates in the request, not links to templates."
+    if mode != "incremental" or template is None:
+        message = "The lab supports only incremental deployments of a template in the request, not of a link to one."
         raise LabArmError(400, "InvalidTemplate", message)
     return properties

@@ -6,6 +6,7 @@ What the shipped templates do not use is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.arm.deployments.expressions import (
@@ -32,7 +33,6 @@ PARAMETER_TYPES: dict[str, tuple[type, str]] = {
     "array": (list, "Array"),
 }
 SECURE_TYPES = frozenset({"SecureString", "SecureObject"})
-MAX_COPIES = 800  # limit of a loop, as in Azure
 TEMPLATE_KEYS = frozenset({"$schema", "contentVersion", "metadata", "parameters", "resources", "outputs"})
 PROVIDER_KEYS = frozenset({"properties", "location", "tags"})  # what is sent to the provider
 ARM_KEYS = frozenset({"type", "apiVersion", "name", "dependsOn", "copy", "comments", "metadata"})
@@ -77,7 +77,7 @@ class DeploymentPlan:
         for name, output in self.documents.items():
             kind = parameter_type(output, f"output '{name}'")
             if "copy" in output:
-                indices = range(_count(output["copy"], scope, name))
+                indices = range(evaluate(output["copy"]["count"], scope))
                 value: Any = [evaluate(output["copy"]["input"], replace(scope, index=index)) for index in indices]
             else:
                 value = evaluate(output.get("value"), scope)
@@ -112,7 +112,7 @@ def _plan_resources(document: Mapping[str, Any], scope: EvaluationScope) -> Iter
     if "copy" in document:
         loop = document["copy"]
         _require_supported(loop, frozenset({"name", "count"}), "A copy loop")
-        scopes = [replace(scope, index=index) for index in range(_count(loop, scope, str(loop["name"])))]
+        scopes = [replace(scope, index=index) for index in range(evaluate(loop["count"], scope))]
     for each in scopes:
         kind, name, version = (evaluate(document.get(key), each) for key in ("type", "name", "apiVersion"))
         if not all(isinstance(text, str) and text for text in (kind, name, version)):
@@ -125,26 +125,18 @@ def _plan_resources(document: Mapping[str, Any], scope: EvaluationScope) -> Iter
         yield PlannedResource(id_, kind, version, depends, body)
 
 
-def _count(loop: Mapping[str, Any], scope: EvaluationScope, name: str) -> int:
-    count = evaluate(loop["count"], scope)
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_COPIES:
-        raise TemplateError(f"The copy count of '{name}' must be a number from 0 to {MAX_COPIES}.")
-    return count
-
-
 def _in_order(resources: list[PlannedResource]) -> Iterator[PlannedResource]:
     """Yields resources after those that they depend on."""
-    left = {each.id.lower(): each for each in resources}
-    if len(left) < len(resources):
+    by_id = {each.id.lower(): each for each in resources}
+    if len(by_id) < len(resources):
         raise TemplateError("A resource is defined multiple times in the template.")
-    if unknown := next((id_ for each in resources for id_ in each.depends if id_ not in left), None):
+    if unknown := next((id_ for each in resources for id_ in each.depends if id_ not in by_id), None):
         raise TemplateError(f"A resource depends on '{unknown}', which is the ID of no resource in the template.")
-    while ready := [each for each in left.values() if not each.depends & left.keys()]:
-        for each in ready:
-            del left[each.id.lower()]
-        yield from ready
-    if left:
-        raise TemplateError(f"Circular dependency detected on resource '{next(iter(left.values())).id}'.")
+    try:
+        order = [*TopologicalSorter({id_: each.depends for id_, each in by_id.items()}).static_order()]
+    except CycleError as error:
+        raise TemplateError(f"Circular dependency detected on resource '{error.args[1][0]}'.") from None
+    return (by_id[id_] for id_ in order)
 
 
 def read_parameters(
