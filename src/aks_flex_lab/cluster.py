@@ -41,6 +41,27 @@ BINDINGS = (
 )
 
 
+def new_bootstrap_token(seconds: int, description: str = "bootstrap token of the lab") -> tuple[str, dict[str, Any]]:
+    """Returns a new token and its Secret."""
+    token_id, token_secret = ("".join(secrets.choice(ALPHABET) for _ in range(length)) for length in (6, 16))
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
+        "stringData": {
+            "description": description,
+            "token-id": token_id,
+            "token-secret": token_secret,
+            "expiration": format_utc(time.time() + seconds),
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": BOOTSTRAP_GROUP,
+        },
+    }
+    return f"{token_id}.{token_secret}", secret
+
+
 @dataclass(frozen=True)
 class LabCluster:
     kubectl: Path
@@ -81,26 +102,9 @@ class LabCluster:
 
     def bootstrap_token(self, seconds: int = TOKEN_SECONDS) -> str:
         """Creates a bootstrap token, with which a kubelet can join, and returns it."""
-        token_id = "".join(secrets.choice(ALPHABET) for _ in range(6))
-        token_secret = "".join(secrets.choice(ALPHABET) for _ in range(16))
-        expires = format_utc(time.time() + seconds)
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "type": "bootstrap.kubernetes.io/token",
-                "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
-                "stringData": {
-                    "token-id": token_id,
-                    "token-secret": token_secret,
-                    "expiration": expires,
-                    "usage-bootstrap-authentication": "true",
-                    "usage-bootstrap-signing": "true",
-                    "auth-extra-groups": BOOTSTRAP_GROUP,
-                },
-            }
-        )
-        return f"{token_id}.{token_secret}"
+        token, secret = new_bootstrap_token(seconds)
+        self.apply(secret)
+        return token
 
     def node_ready(self, name: str) -> bool:
         node = self.get("node", name)

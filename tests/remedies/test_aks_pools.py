@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from azure.mgmt.containerservice.models import AgentPool
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_lab.arm.flex_pools.model import ProvisioningState
     from aks_flex_lab.pki import CertificateAuthority
     from tests.az_extension.warm_az import WarmAz
     from tests.service.lab.cloud_harness import Cloud
@@ -97,21 +98,22 @@ def test_finished_machine_is_registered(aks: Aks, host: RecordedHost) -> None:
         _, operation = opened.put_machine("busy", replace(SETTINGS, max_pods=50), None, "")
         assert operation
         opened.wait("busy", operation, lambda _: None)
-        aks.store.update(lambda state: with_machine_state(state, "busy", "Updating"))
+        set_machine_state(aks, "busy", "Updating")
         busy = registration(opened, host, "busy")
         busy.sleep, times = lambda _: None, itertools.count(0, 200)  # the time limit is reached at once
         busy.clock = lambda: float(next(times))
         assert error_of(busy.start).name == "machine-busy"
         advice("machine-busy", "Run the same command again in a few minutes.")
-        aks.store.update(lambda state: with_machine_state(state, "busy", "Succeeded"))
+        set_machine_state(aks, "busy", "Succeeded")
         again = registration(opened, host, "busy")
         again.start()
         assert again.finish()
 
 
-def with_machine_state(state: Any, name: str, provisioning: str) -> Any:
-    (machine,) = [each for each in state.machines.values() if each.name == name]
-    return state.with_machine(structs.replace(machine, state=provisioning))
+def set_machine_state(aks: Aks, name: str, state: ProvisioningState) -> None:
+    with aks.store.changing() as stored:
+        (machine,) = [each for each in stored.machines.values() if each.name == name]
+        machine.state = state
 
 
 @pytest.mark.remedy("machine-on-another-host")

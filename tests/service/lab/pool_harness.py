@@ -67,8 +67,11 @@ class Aks:
     def store(self) -> FlexPoolStore:
         return FlexPoolStore(self.cloud.state)
 
-    def operation_states(self) -> set[str]:
-        return {each.status for each in self.store.read().operations.values()}
+    @property
+    def is_idle(self) -> bool:
+        """Whether no operation on a pool or a Machine is in progress."""
+        state = self.store.read()
+        return {each.state for each in (*state.pools.values(), *state.machines.values())} <= {"Succeeded", "Failed"}
 
     @property
     def owner(self) -> Any:

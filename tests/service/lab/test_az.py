@@ -100,7 +100,7 @@ def test_az_shows_and_upgrades_a_flex_node_pool(
             address = f"{cloud.url}{id_}?api-version=2026-08-02-preview"
             words = ("--method", "put", "--url", address, "--body", json.dumps(document), "--resource", cloud.url)
             az("rest", *words)
-            until(lambda: "InProgress" not in aks.operation_states(), "the operation ends", 30)
+            until(lambda: aks.is_idle, "the operation ends", 30)
         listed = {each["name"]: each["provisioningState"] for each in az("aks", "nodepool", "list", *named)}
         assert listed == {"system": "Succeeded", "flex": "Succeeded"}
         upgrade = ("--name", "flex", "--kubernetes-version", "1.36.3", "--yes")

@@ -30,13 +30,12 @@ from azure.mgmt.containerservice.models import AgentPoolManagedClusterAgentPoolP
 from azure.mgmt.containerservice.models import AgentPoolUpgradeSettings as UpgradeSettings
 
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
-from aks_flex_lab.arm.flex_pools.nodes import BOOTSTRAP_GROUP, DELETING_TAINT
-from aks_flex_lab.processes import spawn
+from aks_flex_lab.arm.flex_pools.nodes import DELETING_TAINT
+from aks_flex_lab.cluster import BOOTSTRAP_GROUP
 from aks_flex_node.timestamps import parse_utc
-from tests.service.lab.cloud_harness import READER, running_cloud
+from tests.service.lab.cloud_harness import READER
 from tests.service.lab.kubernetes_harness import running_kubernetes
 from tests.service.lab.pool_harness import CONTROL_PLANE, GROUP, register_cluster
-from tests.service.ports import accepts, wait_until
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -208,15 +207,6 @@ def test_etag_changes_with_settings_and_not_with_status(aks: Aks) -> None:
     assert put_machine(aks, "edge-1", node_labels={"a": "2"}).properties.e_tag != first
 
 
-def test_machine_is_not_changed_with_an_old_etag(aks: Aks) -> None:
-    put_pool(aks)
-    old = put_machine(aks, "edge-1").properties.e_tag
-    put_machine(aks, "edge-1", max_pods=20)
-    with pytest.raises(ResourceModifiedError):
-        put_machine(aks, "edge-1", if_match(old), max_pods=30)
-    assert get_machine(aks, "edge-1").properties.kubernetes.max_pods == 20
-
-
 def test_etag_of_the_body_is_the_condition_of_a_change(aks: Aks) -> None:
     put_pool(aks)
     etag = put_machine(aks, "edge-1").properties.e_tag
@@ -250,13 +240,6 @@ def test_labels_and_taints_of_a_machine_are_written_to_its_node(aks: Aks) -> Non
     assert node["metadata"]["labels"] == {"a": "2"}
     assert node["spec"]["taints"] == [{"key": "own", "effect": "NoExecute"}, {"key": "y", "effect": "NoExecute"}]
     assert ("deleted", "edge-1") not in aks.kubernetes.events
-
-
-def test_new_version_of_a_machine_does_not_touch_its_node(aks: Aks) -> None:
-    put_pool(aks, orchestrator_version=OLD)
-    joined(aks, "edge-1")
-    put_machine(aks, "edge-1", orchestrator_version=CONTROL_PLANE)
-    assert aks.kubernetes.events == [("registered", "edge-1")]
 
 
 @pytest.mark.parametrize(("unavailable", "largest"), [(None, 1), ("67%", 3)])
@@ -325,25 +308,6 @@ def test_second_change_of_a_pool_is_refused_during_an_upgrade(aks: Aks) -> None:
             change()
     aks.kubernetes.add_node("edge-1", CONTROL_PLANE)
     upgrade.result()
-
-
-def test_upgrade_continues_after_a_restart(authority: CertificateAuthority, provider: str, tmp_path: Path) -> None:
-    with running_kubernetes(authority, tmp_path) as (kubernetes, kubeconfig):
-        with running_cloud(authority, tmp_path, provider) as cloud:
-            aks = register_cluster(cloud, kubernetes, kubeconfig, "restarted")
-            put_pool(aks, orchestrator_version=OLD)
-            joined(aks, "edge-1")
-            begin_pool(aks, polling=False, orchestrator_version=CONTROL_PLANE)
-            until(lambda: ("deleted", "edge-1") in kubernetes.events, "the Node is deleted", 30)
-        again = spawn(cloud.argv, log=cloud.log)
-        try:
-            port = int(cloud.url.rpartition(":")[2])
-            wait_until(lambda: accepts(port), again, cloud.log)
-            kubernetes.add_node("edge-1", CONTROL_PLANE)
-            until(lambda: get_pool(aks).provisioning_state == "Succeeded", "the upgrade ends", 30)
-        finally:
-            again.stop()
-        assert kubernetes.events.count(("deleted", "edge-1")) == 1
 
 
 def test_deleted_machine_is_gone_and_its_node_is_tainted(aks: Aks) -> None:

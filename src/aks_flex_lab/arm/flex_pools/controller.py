@@ -5,64 +5,58 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec.structs import replace
-
-from aks_flex_lab.arm.flex_pools.model import ArmErrorDetail, RemovedNode
-from aks_flex_lab.arm.flex_pools.nodes import CLUSTER_ERRORS
-from aks_flex_lab.arm.flex_pools.upgrade import DEFAULT_DRAIN_MINUTES, PoolUpgrade
+from aks_flex_lab.arm.flex_pools.model import ArmErrorDetail, PoolOperation
+from aks_flex_lab.arm.flex_pools.nodes import CLUSTER_ERRORS, ClusterNodes
+from aks_flex_lab.arm.flex_pools.upgrade import PoolUpgrade
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolMachine, PoolOperation, PoolState
-    from aks_flex_lab.arm.flex_pools.nodes import ClusterNodes, NodeConnections
+    from aks_flex_lab.arm.flex_pools.model import FlexPoolStore
     from aks_flex_lab.arm.managed_clusters import ManagedClusters
 
 logger = logging.getLogger(__name__)
 
 
 class PoolController:
-    """Runs each operation as a task. An operation that the server did not finish is resumed at its next start."""
+    """Runs each operation as a task. Operations end with the server; what they change can be asked for again."""
 
-    def __init__(self, store: FlexPoolStore, clusters: ManagedClusters, connections: NodeConnections) -> None:
+    def __init__(self, store: FlexPoolStore, clusters: ManagedClusters) -> None:
         self._store = store
         self._clusters = clusters
-        self._connections = connections
+        self._nodes: dict[str, ClusterNodes] = {}  # by the ID and the kubeconfig of their cluster
         self._tasks = set[asyncio.Task[None]]()
-        self._cleanup: asyncio.Task[None] | None = None
+        self.operations: dict[str, PoolOperation] = {}
 
-    def resume(self) -> None:
-        state = self._store.read()
-        for operation in state.operations.values():
-            if operation.status == "InProgress":
-                self.submit(operation)
-        if state.removed_nodes:
-            self._start_cleanup()
+    def active_operation(self, target: str) -> PoolOperation | None:
+        for each in self.operations.values():
+            if each.status == "InProgress" and each.target.lower() == target.lower():
+                return each
+        return None
 
-    def submit(self, operation: PoolOperation) -> None:
+    def start(self, operation: PoolOperation) -> None:
+        self.operations[operation.id] = operation
         self._start(self._run(operation))
 
     async def stop(self) -> None:
-        """Cancels all tasks. Their operations stay in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connections.close()
+        for each in self._nodes.values():
+            await each.close()
 
     def nodes_of(self, id: str) -> ClusterNodes:  # noqa: A002 - ARM's own word
         """Returns the Nodes of the cluster of a pool or a Machine."""
         cluster = self._clusters.find(id.lower().partition("/agentpools/")[0])
-        if cluster is None:
-            raise AssertionError("A pool exists only in a registered cluster.")
-        return self._connections.of(cluster)
+        assert cluster  # noqa: S101 - a pool exists only in a registered cluster
+        return self._nodes.setdefault(f"{cluster.id.lower()} {cluster.kubeconfig}", ClusterNodes(cluster))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _run(self, operation: PoolOperation) -> None:
         perform = {
@@ -73,102 +67,70 @@ class PoolController:
             "deleteMachines": self._delete_machines,
         }[operation.kind]
         try:
-            error = await perform(operation)
+            operation.error = await perform(operation)
         except CLUSTER_ERRORS as failure:
-            error = ArmErrorDetail("KubernetesAPICallFailed", str(failure))
+            operation.error = ArmErrorDetail("KubernetesAPICallFailed", str(failure))
         except Exception:
             logger.exception("Operation %s of %s failed.", operation.kind, operation.target)
-            error = ArmErrorDetail("InternalOperationError", "Internal server error.")
-        self._store.update(lambda state: ended(state, operation.id, error, time.time()))
+            operation.error = ArmErrorDetail("InternalOperationError", "Internal server error.")
+        self._end(operation)
+
+    def _end(self, operation: PoolOperation) -> None:
+        """Ends an operation, and sets the provisioning state of its pool or Machine."""
+        key = operation.target.lower()
+        status: Literal["Failed", "Succeeded"] = "Failed" if operation.error else "Succeeded"
+        with self._store.changing() as state:
+            pool = state.pools.get(key)
+            if operation.kind == "deletePool" and not operation.error:
+                del state.pools[key]
+            elif resource := pool or state.machines.get(key):
+                resource.state, resource.error = status, operation.error
+            if pool and operation.kind == "upgradePool" and not operation.error:
+                pool.current_version = pool.settings.orchestrator_version
+        operation.status, operation.ended = status, time.time()
 
     async def _wait(self, _: PoolOperation) -> None:
         await asyncio.sleep(self._store.timings.operation_seconds)
 
     async def _upgrade(self, operation: PoolOperation) -> ArmErrorDetail | None:
-        return await PoolUpgrade(self._store, self.nodes_of(operation.target), operation).run()
+        return await PoolUpgrade(self._store, self.nodes_of(operation.target), operation.target).run()
 
     async def _put_machine(self, operation: PoolOperation) -> None:
         await asyncio.sleep(self._store.timings.operation_seconds)
-        machine = self._store.read().machines.get(operation.target.lower())
+        key = operation.target.lower()
+        machine = self._store.read().machines.get(key)
         if machine is None or not self._store.timings.reconcile_nodes:
             return
         await self.nodes_of(machine.id).reconcile(machine)
-        self._store.update(lambda state: _with_applied(state, machine))
+        with self._store.changing() as state:
+            if known := state.machines.get(key):
+                known.applied_labels = tuple(machine.settings.node_labels)
+                known.applied_taints = machine.settings.node_taints
 
     async def _delete_machines(self, operation: PoolOperation) -> None:
-        nodes = self.nodes_of(operation.target)
+        nodes, timings = self.nodes_of(operation.target), self._store.timings
         for name in operation.machines:
-            id_ = f"{operation.target}/machines/{name}"
-            self._store.update(lambda state, gone=id_: state.without_machine(gone))  # type: ignore[misc]
-            await self._remove_node(nodes, operation.target.partition("/agentPools/")[0], name.lower())
+            with self._store.changing() as state:
+                state.machines.pop(f"{operation.target}/machines/{name}".lower(), None)
+            node = await nodes.find(name.lower())
+            if node is None:
+                continue
+            await nodes.set_schedulable(node.name, False)
+            try:
+                await nodes.drain(node.name, timings.drain_seconds, timings.poll_seconds)
+            except TimeoutError as left:
+                logger.warning("These pods of node %s are not evicted: %s.", node.name, left)
+            await nodes.mark_deleting(node.name)  # Its agent then resets the host, and may delete the Node.
+            self._start(self._delete_stale(nodes, f"{operation.target}/machines/{name}", node.uid))
 
-    async def _remove_node(self, nodes: ClusterNodes, cluster_id: str, name: str) -> None:
-        """Drains the Node and taints it. Its agent then resets the host and deletes the Node."""
-        node = await nodes.find(name)
-        if node is None:
-            return
-        timings = self._store.timings
-        await nodes.set_schedulable(name, False)
-        try:
-            await nodes.drain(name, timings.drain_seconds or DEFAULT_DRAIN_MINUTES * 60, timings.poll_seconds)
-        except TimeoutError as left:
-            logger.warning("These pods of node %s are not evicted: %s.", name, left)
-        await nodes.mark_deleting(name)
-        removed = RemovedNode(cluster_id, name, node.uid)
-        self._store.update(
-            lambda state: replace(state, removed_nodes=(*(set(state.removed_nodes) - {removed}), removed))
-        )
-        self._start_cleanup()
-
-    def _start_cleanup(self) -> None:
-        if self._cleanup is None or self._cleanup.done():
-            self._cleanup = self._start(self._clean_up())
-
-    async def _clean_up(self) -> None:
-        while removed := self._store.read().removed_nodes:
+    async def _delete_stale(self, nodes: ClusterNodes, machine_id: str, uid: str) -> None:
+        """Deletes the Node of a deleted Machine when it is not Ready, unless the Machine exists again."""
+        name = machine_id.rpartition("/")[2].lower()
+        while machine_id.lower() not in self._store.read().machines:
             await asyncio.sleep(self._store.timings.cleanup_seconds)
-            for each in removed:
-                try:
-                    is_gone = await self._delete_if_stale(each)
-                except CLUSTER_ERRORS as error:
-                    logger.warning("Node %s of a deleted machine was not checked: %s", each.name, error)
-                else:
-                    if is_gone:
-                        self._store.update(lambda state, gone=each: without_removed_node(state, gone))  # type: ignore[misc]
-
-    async def _delete_if_stale(self, removed: RemovedNode) -> bool:
-        nodes = self.nodes_of(removed.cluster_id)
-        node = await nodes.find(removed.name)
-        if node is None or node.uid != removed.uid:
-            return True
-        return not node.is_ready and await nodes.delete(node.name, node.uid)
-
-
-def ended(state: PoolState, operation_id: str, error: ArmErrorDetail | None, now: float) -> PoolState:
-    """Ends an operation, and sets the provisioning state of its pool or Machine."""
-    operation = state.operations[operation_id]
-    result = replace(operation, status="Failed" if error else "Succeeded", error=error, ended=now)
-    state = state.with_operation(result)
-    outcome: dict[str, Any] = {"state": result.status, "error": error}
-    if machine := state.machines.get(operation.target.lower()):
-        return state.with_machine(replace(machine, **outcome))
-    pool = state.pools.get(operation.target.lower())
-    if pool is None:
-        return state
-    if operation.kind == "deletePool" and not error:
-        return state.without_pool(pool.id)
-    if operation.kind == "upgradePool" and not error:
-        outcome["current_version"] = pool.settings.orchestrator_version
-    return state.with_pool(replace(pool, **outcome))
-
-
-def without_removed_node(state: PoolState, removed: RemovedNode) -> PoolState:
-    return replace(state, removed_nodes=tuple(each for each in state.removed_nodes if each != removed))
-
-
-def _with_applied(state: PoolState, machine: PoolMachine) -> PoolState:
-    known = state.machines.get(machine.id.lower())
-    if known is None:
-        return state
-    labels, taints = tuple(machine.settings.node_labels), machine.settings.node_taints
-    return state.with_machine(replace(known, applied_labels=labels, applied_taints=taints))
+            try:
+                node = await nodes.find(name)
+                if node is None or node.uid != uid or (not node.is_ready and await nodes.delete(name, uid)):
+                    return
+            except CLUSTER_ERRORS as error:
+                logger.warning("Node %s of a deleted machine was not checked: %s", name, error)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_lab.cluster import BINDINGS, new_bootstrap_token
 from aks_flex_node.errors import FlexError
-from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters.client import ApiRefused, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 
@@ -24,19 +23,9 @@ if TYPE_CHECKING:
 
 NODES = "/api/v1/nodes"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-RBAC_GROUP = "rbac.authorization.k8s.io"
-CSR_ROLE = "system:certificates.k8s.io:certificatesigningrequests"
-BOOTSTRAP_GROUP = "system:bootstrappers:aks-flex-pools"
+CLUSTER_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 MIRROR_POD = "kubernetes.io/config.mirror"
 DELETING_TAINT = {"key": "kubernetes.azure.com/flex-node-deleting", "value": "true", "effect": "NoSchedule"}
-ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-# With these roles, the cluster itself approves the first certificate of a node, and its renewals.
-BOOTSTRAP_ROLES = (
-    ("node-bootstrapper", "system:node-bootstrapper", BOOTSTRAP_GROUP),
-    ("approve-node-client", f"{CSR_ROLE}:nodeclient", BOOTSTRAP_GROUP),
-    ("approve-node-client-renewal", f"{CSR_ROLE}:selfnodeclient", "system:nodes"),
-)
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,6 @@ class ClusterNodes:
 
     def __init__(self, cluster: ManagedCluster) -> None:
         self._client = KubeClient(KubeconfigFile(Path(cluster.kubeconfig)))
-        self._has_roles = False
 
     async def close(self) -> None:
         await self._client.close()
@@ -77,20 +65,11 @@ class ClusterNodes:
         return (await self._client.direct()).authority
 
     async def create_bootstrap_token(self, pool: str, seconds: int) -> str:
-        if not self._has_roles:
-            for name, role, group in BOOTSTRAP_ROLES:
-                binding: KubeObject = {
-                    "apiVersion": f"{RBAC_GROUP}/v1",
-                    "kind": "ClusterRoleBinding",
-                    "metadata": {"name": f"aks-flex-pools:{name}"},
-                    "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
-                    "subjects": [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": group}],
-                }
-                await self._client.apply(f"{BINDINGS}/{binding['metadata']['name']}", binding)
-            self._has_roles = True
-        token_id, token_secret = _random(6), _random(16)
-        await self._client.create(SECRETS, _token_secret(token_id, token_secret, pool, seconds))
-        return f"{token_id}.{token_secret}"
+        for binding in BINDINGS:
+            await self._client.apply(f"{CLUSTER_ROLE_BINDINGS}/{binding['metadata']['name']}", binding)
+        token, secret = new_bootstrap_token(seconds, f"bootstrap token of flex node pool {pool}")
+        await self._client.create(SECRETS, secret)
+        return token
 
     async def find(self, name: str) -> ObservedNode | None:
         found = await self._client.find(f"{NODES}/{name}")
@@ -102,9 +81,6 @@ class ClusterNodes:
 
     async def set_schedulable(self, name: str, schedulable: bool) -> None:
         await self._patch(name, {"spec": {"unschedulable": None if schedulable else True}})
-
-    async def quarantine(self, name: str) -> None:
-        await self._patch(name, {"metadata": {"labels": {"kubernetes.azure.com/upgrade-status": "Quarantined"}}})
 
     async def drain(self, name: str, seconds: float, poll_seconds: float) -> None:
         """Evicts the pods of a Node, and waits until they are gone.
@@ -188,20 +164,6 @@ class ClusterNodes:
         await self._client.merge(f"{NODES}/{name}", change)
 
 
-class NodeConnections:
-    """One `ClusterNodes` for each managed cluster that was used."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, ClusterNodes] = {}
-
-    def of(self, cluster: ManagedCluster) -> ClusterNodes:
-        return self._known.setdefault(f"{cluster.id.lower()} {cluster.kubeconfig}", ClusterNodes(cluster))
-
-    async def close(self) -> None:
-        for each in self._known.values():
-            await each.close()
-
-
 CLUSTER_ERRORS = (ApiRefused, FlexError)  # the API server refuses a request, or is unreachable
 
 
@@ -231,24 +193,3 @@ def _full_name(pod: KubeObject) -> str:
 
 def _sorted(taints: Iterable[KubeObject]) -> list[list[tuple[str, Any]]]:
     return sorted(sorted(each.items()) for each in taints)
-
-
-def _token_secret(token_id: str, token_secret: str, pool: str, seconds: int) -> KubeObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
-        "stringData": {
-            "description": f"bootstrap token of flex node pool {pool}",
-            "token-id": token_id,
-            "token-secret": token_secret,
-            "expiration": format_utc(time.time() + seconds),
-            "usage-bootstrap-authentication": "true",
-            "auth-extra-groups": BOOTSTRAP_GROUP,
-        },
-    }
-
-
-def _random(length: int) -> str:
-    return "".join(secrets.choice(ALPHABET) for _ in range(length))

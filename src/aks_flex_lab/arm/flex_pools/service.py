@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
 from starlette.responses import JSONResponse, Response
 
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import read_document
 from aks_flex_lab.arm.flex_pools import requests, views
 from aks_flex_lab.arm.flex_pools.controller import PoolController
-from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, new_operation
-from aks_flex_lab.arm.flex_pools.nodes import CLUSTER_ERRORS, NodeConnections
+from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolOperation
+from aks_flex_lab.arm.flex_pools.nodes import CLUSTER_ERRORS
 from aks_flex_lab.arm.resource_manager import CLUSTER_PATH
 
 if TYPE_CHECKING:
@@ -26,8 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from aks_flex_lab.arm.documents import Document
-    from aks_flex_lab.arm.flex_pools.model import FlexPool, PoolMachine, PoolOperation, PoolState
-    from aks_flex_lab.arm.flex_pools.nodes import ObservedNode
+    from aks_flex_lab.arm.flex_pools.model import FlexPool, PoolMachine, PoolResource
     from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
     from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
 
@@ -44,22 +41,15 @@ class FlexPools:
 
     def __init__(self, state: Path, clusters: ManagedClusters, management: str) -> None:
         self.store = FlexPoolStore(state)
-        self.clusters = clusters
         self.management = management
-        self.controller = PoolController(self.store, clusters, NodeConnections())
+        self.controller = PoolController(self.store, clusters)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Resumes unfinished operations, and stops them with the server."""
-        self.controller.resume()
         try:
             yield
         finally:
             await self.controller.stop()
-
-    @property
-    def _retry_after(self) -> dict[str, str]:
-        return {"Retry-After": str(self.store.timings.retry_after)}
 
     def profiles(self, cluster_id: str) -> list[Document]:
         """Returns the flex pools as the document of their cluster lists them."""
@@ -78,14 +68,13 @@ class FlexPools:
             ("GET", MACHINES_PATH, machines.list),
             ("GET", MACHINE_PATH, machines.get),
             ("PUT", MACHINE_PATH, machines.put),
-            ("DELETE", MACHINE_PATH, machines.refuse_delete),
             ("GET", OPERATIONS_PATH + "/operations/(?P<operation>[^/]+)", self._operation),
             ("GET", OPERATIONS_PATH + "/operationresults/(?P<operation>[^/]+)", self._operation_result),
         ]
 
     def start(self, operation: PoolOperation, cluster: ManagedCluster) -> dict[str, str]:
-        """Starts a stored operation. Returns the headers with which clients follow it."""
-        self.controller.submit(operation)
+        """Starts an operation. Returns the headers with which clients follow it."""
+        self.controller.start(operation)
         subscription = cluster.id.split("/")[2]
         where = f"{self.management}/subscriptions/{subscription}/providers/Microsoft.ContainerService"
         place, query = f"{where}/locations/{cluster.location}", f"?api-version={API_VERSION}"
@@ -94,6 +83,18 @@ class FlexPools:
             "Location": f"{place}/operationresults/{operation.id}{query}",
             **self._retry_after,
         }
+
+    def require_idle(self, *resources: PoolResource) -> None:
+        for each in resources:
+            if active := self.controller.active_operation(each.id):
+                message = (
+                    f"There's an in progress {active.kind} operation on {each.name}. Wait until it has completed."
+                )
+                raise LabArmError(409, "OperationNotAllowed", f"Operation is not allowed: {message}")
+
+    @property
+    def _retry_after(self) -> dict[str, str]:
+        return {"Retry-After": str(self.store.timings.retry_after)}
 
     async def _operation(self, _: Request, __: str, found: re.Match[str]) -> Response:
         return JSONResponse(views.operation_document(self._known_operation(found)), headers=self._retry_after)
@@ -107,7 +108,7 @@ class FlexPools:
         return Response(status_code=204)
 
     def _known_operation(self, found: re.Match[str]) -> PoolOperation:
-        operation = self.store.read().operations.get(found["operation"].lower())
+        operation = self.controller.operations.get(found["operation"].lower())
         if operation is None:
             raise _not_found(f"operation {found['operation']}")
         return operation
@@ -122,8 +123,8 @@ class _Handlers:
         """Returns the cluster of a request after it has checked the caller's role, as ARM does."""
         return self.front.cluster(caller, f"agentPools{action}", found["id"], scope)
 
-    def pool(self, state: PoolState, cluster: ManagedCluster, name: str) -> FlexPool:
-        pool = state.pools.get(_pool_id(cluster, name).lower())
+    def pool(self, cluster: ManagedCluster, name: str) -> FlexPool:
+        pool = self.own.store.read().pools.get(_pool_id(cluster, name).lower())
         if pool is None and name.lower() == views.SYSTEM_POOL:
             message = f"This operation is supported for node pools of type {requests.FLEX_TYPE} only."
             raise LabArmError(400, "OperationNotSupported", message)
@@ -142,52 +143,46 @@ class _PoolHandlers(_Handlers):
         cluster = self.cluster(caller, "/read", found, request.url.path)
         if found["pool"].lower() == views.SYSTEM_POOL:
             return JSONResponse(views.system_pool_document(cluster))
-        return JSONResponse(views.pool_document(self.pool(self.own.store.read(), cluster, found["pool"])))
+        return JSONResponse(views.pool_document(self.pool(cluster, found["pool"])))
 
     async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         cluster = self.cluster(caller, "/write", found, request.url.path)
         body, id_ = await read_document(request), _pool_id(cluster, found["pool"])
-        known = self.own.store.read().pools.get(id_.lower())
         if found["pool"].lower() == views.SYSTEM_POOL:
             raise LabArmError(409, "OperationNotAllowed", "The lab does not change this node pool.")
-        requests.check_etag(*_conditions(request), known.etag if known else "")
-        pool = requests.read_pool(body, known.id if known else id_, cluster.version, known)
-        is_upgrade = known is not None and _is_upgrade(body, pool, known)
-        operation = new_operation("upgradePool" if is_upgrade else "putPool", pool.id)
-        state = "Upgrading" if is_upgrade else "Updating" if known else "Creating"
-        pool = replace(pool, state=state, error=None)
-
-        def change(stored: PoolState) -> PoolState:
-            _refuse_busy(stored, pool)
-            return stored.with_pool(pool).with_operation(operation)
-
-        self.own.store.update(change)
+        with self.own.store.changing() as state:
+            known = state.pools.get(id_.lower())
+            requests.check_etag(request.headers, known.etag if known else "")
+            pool = requests.read_pool(body, known.id if known else id_, cluster.version, known)
+            self.own.require_idle(pool)
+            is_upgrade = known is not None and _is_upgrade(body, pool, known)
+            pool.state = "Upgrading" if is_upgrade else "Updating" if known else "Creating"
+            pool.error = None
+            state.pools[id_.lower()] = pool
+        operation = PoolOperation(kind="upgradePool" if is_upgrade else "putPool", target=pool.id)
         headers = self.own.start(operation, cluster)
         return JSONResponse(views.pool_document(pool), 200 if known else 201, headers=headers)
 
     async def delete(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         cluster = self.cluster(caller, "/delete", found, request.url.path)
-        known = self.own.store.read().pools.get(_pool_id(cluster, found["pool"]).lower())
-        if known is None:
-            return Response(status_code=204)
-        requests.check_etag(*_conditions(request), known.etag)
-        operation = new_operation("deletePool", known.id)
-
-        def change(stored: PoolState) -> PoolState:
-            _refuse_busy(stored, known)
-            if machines := stored.machines_of(known.id):
+        with self.own.store.changing() as state:
+            known = state.pools.get(_pool_id(cluster, found["pool"]).lower())
+            if known is None:
+                return Response(status_code=204)
+            requests.check_etag(request.headers, known.etag)
+            self.own.require_idle(known)
+            if machines := state.machines_of(known.id):
                 names = ", ".join(each.name for each in machines)
                 message = f"The node pool {known.name} still has machines: {names}. Delete them first."
                 raise LabArmError(409, "OperationNotAllowed", message)
-            return stored.with_pool(replace(known, state="Deleting")).with_operation(operation)
-
-        self.own.store.update(change)
+            known.state = "Deleting"
+        operation = PoolOperation(kind="deletePool", target=known.id)
         return Response(status_code=202, headers=self.own.start(operation, cluster))
 
     async def bootstrap_data(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         scope = request.url.path.rpartition("/")[0]
         cluster = self.cluster(caller, "/listBootstrapData/action", found, scope)
-        pool = self.pool(self.own.store.read(), cluster, found["pool"])
+        pool = self.pool(cluster, found["pool"])
         nodes, seconds = self.own.controller.nodes_of(pool.id), self.own.store.timings.token_seconds
         try:
             token, authority = await nodes.create_bootstrap_token(pool.name, seconds), await nodes.authority()
@@ -201,92 +196,60 @@ class _PoolHandlers(_Handlers):
 class _MachineHandlers(_Handlers):
     async def list(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         scope = request.url.path.rpartition("/")[0]
-        cluster = self.cluster(caller, "/machines/read", found, scope)
-        state = self.own.store.read()
-        pool = self.pool(state, cluster, found["pool"])
-        nodes = await self._nodes(pool)
-        shown = [views.machine_document(each, nodes.get(each.node_name)) for each in state.machines_of(pool.id)]
-        return JSONResponse({"value": shown})
+        pool = self.pool(self.cluster(caller, "/machines/read", found, scope), found["pool"])
+        machines = self.own.store.read().machines_of(pool.id)
+        return JSONResponse({"value": [await self._shown(each) for each in machines]})
 
     async def get(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/machines/read", found, request.url.path)
-        state = self.own.store.read()
-        pool = self.pool(state, cluster, found["pool"])
-        machine = state.machines.get(f"{pool.id}/machines/{found['machine']}".lower())
+        pool = self.pool(self.cluster(caller, "/machines/read", found, request.url.path), found["pool"])
+        machine = self.own.store.read().machines.get(f"{pool.id}/machines/{found['machine']}".lower())
         if machine is None:
             raise _not_found(f"machine {found['machine']} in agent pool {pool.name}")
-        return await self._shown(machine)
+        return JSONResponse(await self._shown(machine))
 
     async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         cluster = self.cluster(caller, "/machines/write", found, request.url.path)
-        body, state = await read_document(request), self.own.store.read()
-        pool = self.pool(state, cluster, found["pool"])
+        body, pool = await read_document(request), self.pool(cluster, found["pool"])
         id_ = f"{pool.id}/machines/{found['machine']}"
-        known = state.machines.get(id_.lower())
-        requests.check_etag(*_conditions(request), known.etag if known else "")
-        machine = requests.read_machine(body, known.id if known else id_, cluster.version, known, pool, time.time())
-        if machine == known and known.state == "Succeeded":
-            return await self._shown(known)
-        machine = replace(machine, state="Updating" if known else "Creating", error=None)
-        operation = new_operation("putMachine", machine.id)
-
-        def change(stored: PoolState) -> PoolState:
-            _refuse_busy(stored, pool)
-            _refuse_busy(stored, machine)
-            removed = tuple(each for each in stored.removed_nodes if each.name != machine.node_name)
-            return replace(stored.with_machine(machine).with_operation(operation), removed_nodes=removed)
-
-        self.own.store.update(change)
-        headers = self.own.start(operation, cluster)
-        return await self._shown(machine, 200 if known else 201, headers)
+        with self.own.store.changing() as state:
+            known = state.machines.get(id_.lower())
+            requests.check_etag(request.headers, known.etag if known else "")
+            machine = requests.read_machine(body, known.id if known else id_, cluster.version, known, pool)
+            is_changed = machine != known or machine.state != "Succeeded"
+            if is_changed:
+                self.own.require_idle(pool, machine)
+                machine.state, machine.error = "Updating" if known else "Creating", None
+                state.machines[id_.lower()] = machine
+        operation = PoolOperation(kind="putMachine", target=machine.id)
+        headers = self.own.start(operation, cluster) if is_changed else None
+        return JSONResponse(await self._shown(machine), 200 if known else 201, headers=headers)
 
     async def delete(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         scope = request.url.path.rpartition("/")[0]
         cluster = self.cluster(caller, "/deleteMachines/action", found, scope)
         names = requests.read_machine_names(await read_document(request))
-        pool = self.pool(self.own.store.read(), cluster, found["pool"])
-        operation = new_operation("deleteMachines", pool.id, names)
-
-        def change(stored: PoolState) -> PoolState:
-            _refuse_busy(stored, pool)
+        pool = self.pool(cluster, found["pool"])
+        with self.own.store.changing() as state:
+            self.own.require_idle(pool)
             for name in names:
-                machine = stored.machines.get(f"{pool.id}/machines/{name}".lower())
+                machine = state.machines.get(f"{pool.id}/machines/{name}".lower())
                 if machine is None:
                     raise _not_found(f"machine {name} in agent pool {pool.name}")
-                stored = stored.with_machine(replace(machine, state="Deleting"))
-            return stored.with_operation(operation)
-
-        self.own.store.update(change)
+                machine.state = "Deleting"
+        operation = PoolOperation(kind="deleteMachines", target=pool.id, machines=names)
         return Response(status_code=202, headers=self.own.start(operation, cluster))
 
-    async def refuse_delete(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self.cluster(caller, "/machines/write", found, request.url.path)
-        message = "A machine is deleted with the action deleteMachines of its agent pool."
-        raise LabArmError(405, "MethodNotAllowed", message)
-
-    async def _shown(
-        self, machine: PoolMachine, status: int = 200, headers: dict[str, str] | None = None
-    ) -> Response:
-        nodes = self.own.controller.nodes_of(machine.id)
+    async def _shown(self, machine: PoolMachine) -> Document:
+        """Returns a Machine as ARM shows it. The version of its Node is stored, and shown while the Node is gone."""
         try:
-            node = await nodes.find(machine.node_name)
+            node = await self.own.controller.nodes_of(machine.id).find(machine.node_name)
         except CLUSTER_ERRORS:
-            node = None  # the last known version is shown
-        # Stores the version of the Node, which is shown while the Node is gone. The eTag does not change.
-
-        def change(stored: PoolState) -> PoolState:
-            known = stored.machines.get(machine.id.lower())
-            return stored.with_machine(replace(known, current_version=node.version)) if known and node else stored
-
+            node = None
         if node and node.version and node.version != machine.current_version:
-            self.own.store.update(change)
-        return JSONResponse(views.machine_document(machine, node), status, headers=headers)
-
-    async def _nodes(self, pool: FlexPool) -> dict[str, ObservedNode]:
-        try:
-            return await self.own.controller.nodes_of(pool.id).all()
-        except CLUSTER_ERRORS:
-            return {}
+            with self.own.store.changing() as state:
+                if known := state.machines.get(machine.id.lower()):
+                    known.current_version = node.version
+        return views.machine_document(machine, node)
 
 
 def _is_upgrade(body: Document, pool: FlexPool, known: FlexPool) -> bool:
@@ -297,20 +260,7 @@ def _is_upgrade(body: Document, pool: FlexPool, known: FlexPool) -> bool:
     if requests.version_key(target) < requests.version_key(known.current_version):
         message = f"Downgrading the node pool from {known.current_version} to {target} is not allowed."
         raise LabArmError(400, "OperationNotAllowed", message)
-    return target != before or known.state == "Failed"
-
-
-def _refuse_busy(state: PoolState, resource: FlexPool | PoolMachine) -> None:
-    if active := state.active_operation(resource.id):
-        message = (
-            f"Operation is not allowed because there's an in progress {active.kind} operation on {resource.name}. "
-            "Wait until it has completed."
-        )
-        raise LabArmError(409, "OperationNotAllowed", message)
-
-
-def _conditions(request: Request) -> tuple[str, str]:
-    return request.headers.get("if-match", ""), request.headers.get("if-none-match", "")
+    return target != before or known.state != "Succeeded"
 
 
 def _pool_id(cluster: ManagedCluster, name: str) -> str:

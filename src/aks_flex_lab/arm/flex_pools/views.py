@@ -112,7 +112,7 @@ def _pool_properties(pool: FlexPool) -> Document:
         "provisioningState": pool.state,
         "powerState": {"code": "Running"},
         "eTag": pool.etag,
-        "upgradeSettings": {"maxUnavailable": "1", **pool.upgrade_settings},
+        "upgradeSettings": {"maxUnavailable": pool.max_unavailable},
         **({"tags": pool.tags} if pool.tags else {}),
         **({"status": {"provisioningError": _error(pool.error)}} if pool.error else {}),
     }

@@ -20,7 +20,7 @@ def pool(**properties: Any) -> Any:
 
 def machine(known: Any = None, **kubernetes: Any) -> Any:
     body = {"properties": {"kubernetes": kubernetes}}
-    return read_machine(body, f"{POOL_ID}/machines/edge-1", CONTROL_PLANE, known, pool(), 1.0)
+    return read_machine(body, f"{POOL_ID}/machines/edge-1", CONTROL_PLANE, known, pool())
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_minor_version_means_the_patch_version_of_the_control_plane() -> None:
 )
 def test_etag_conditions_follow_http(if_match: str, if_none_match: str, etag: str, is_refused: bool) -> None:
     with pytest.raises(LabArmError, match="eTag") if is_refused else nullcontext():
-        check_etag(if_match, if_none_match, etag)
+        check_etag({"if-match": if_match, "if-none-match": if_none_match}, etag)
