@@ -15,7 +15,7 @@ import yaml
 from aks_flex_lab import dns, network
 from aks_flex_lab.components.resource_provider import PROVIDER_AUDIENCE
 from aks_flex_lab.entra.directory import TENANT_ID, EntraPrincipal, new_id
-from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
+from aks_flex_lab.entra.tokens import SigningKey, TokenIssuer
 from aks_flex_lab.images.builder import TaggedImage
 from aks_flex_lab.processes import run
 from aks_flex_rp.store.postgres import PostgresStore
@@ -150,7 +150,7 @@ def deployed_provider(
     """Yields the running provider, with this many nodes in its database, and the task of their simulation."""
     operator = EntraPrincipal("servicePrincipal", "operator", new_id(), client_id=new_id())
     lab.services.push([TaggedImage(REPOSITORY, "test", image)])
-    issuer = TokenIssuer(lab.azure.directory, SigningKeys(lab.azure.state), network.LOGIN_URL)
+    issuer = TokenIssuer(lab.azure.directory, SigningKey(lab.azure.state), network.LOGIN_URL)
     with lab_database(lab) as database:
         facts = replace(FACTS, tenant_id=TENANT_ID)
         asyncio.run(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_lab import network
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, OWNER_ROLE_ID, RESOURCE_GROUP_ID
-from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
+from aks_flex_lab.entra.tokens import SigningKey, TokenIssuer
 from aks_flex_lab.errors import ComponentError, LabError
 from aks_flex_lab.supervisor import NamespaceConnection, client_tls_context
 
@@ -93,7 +93,7 @@ class LabPools:
         trust = client_tls_context(self.lab.authority.certificate)
         where = (self.lab.network.cloud, network.AZURE, 443, network.MANAGEMENT_NAME, trust)
         azure = self.lab.azure
-        issuer = TokenIssuer(azure.directory, SigningKeys(azure.state), network.LOGIN_URL)
+        issuer = TokenIssuer(azure.directory, SigningKey(azure.state), network.LOGIN_URL)
         headers = {
             "Authorization": f"Bearer {issuer.access_token(self._owner(), network.MANAGEMENT_URL)}",
             "Content-Type": "application/json",

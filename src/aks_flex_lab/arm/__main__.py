@@ -22,7 +22,7 @@ from aks_flex_lab.arm.provider_proxy import ProviderProxy
 from aks_flex_lab.arm.resource_manager import ResourceManagerFront, RoleDefinitions
 from aks_flex_lab.entra.authority import EntraAuthority
 from aks_flex_lab.entra.directory import EntraDirectory
-from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
+from aks_flex_lab.entra.tokens import SigningKey, TokenIssuer
 from aks_flex_lab.http_server import serve
 from aks_flex_lab.network import parse_address
 
@@ -48,7 +48,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def application(options: argparse.Namespace) -> Starlette:
-    keys = SigningKeys(options.state)
+    keys = SigningKey(options.state)
     keys.ensure()
     directory = EntraDirectory(options.state)
     mint = TokenIssuer(directory, keys, options.login.rstrip("/"))

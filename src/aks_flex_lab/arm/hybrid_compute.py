@@ -14,6 +14,7 @@ from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import DocumentStore, read_document
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.entra.tokens import TOKEN_SECONDS
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class HybridCompute:
             {
                 "access_token": self._mint.access_token(principal, str(body.get("resource", "")).rstrip("/")),
                 "client_id": principal.client_id,
-                "expires_in": int(principal.token_seconds),
+                "expires_in": TOKEN_SECONDS,
             }
         )
 

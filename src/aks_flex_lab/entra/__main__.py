@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from aks_flex_lab.entra.directory import EntraDirectory, MachineIdentities
-from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
+from aks_flex_lab.entra.tokens import TOKEN_SECONDS, SigningKey, TokenIssuer
 from aks_flex_lab.http_server import serve
 from aks_flex_lab.network import parse_address
 
@@ -69,14 +69,13 @@ class InstanceMetadataService:
 
     def _granted(self, identity: EntraPrincipal, resource: str) -> Response:
         now = int(time.time())
-        seconds = int(identity.token_seconds)
         return JSONResponse(
             {
                 "access_token": self._mint.access_token(identity, resource),
                 "client_id": identity.client_id,
-                "expires_in": str(seconds),
-                "expires_on": str(now + seconds),
-                "ext_expires_in": str(seconds),
+                "expires_in": str(TOKEN_SECONDS),
+                "expires_on": str(now + TOKEN_SECONDS),
+                "ext_expires_in": str(TOKEN_SECONDS),
                 "not_before": str(now),
                 "resource": resource,
                 "token_type": "Bearer",
@@ -100,7 +99,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main() -> None:
     options = arguments(sys.argv[1:])
-    mint = TokenIssuer(EntraDirectory(options.state), SigningKeys(options.state), options.login)
+    mint = TokenIssuer(EntraDirectory(options.state), SigningKey(options.state), options.login)
     service = InstanceMetadataService(mint, MachineIdentities(options.state))
     serve(Starlette(routes=[Route(TOKEN_PATH, service.token)]), options.listen)
 

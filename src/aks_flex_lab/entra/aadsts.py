@@ -69,11 +69,9 @@ NO_RESPONSE_MODE = EntraError(
 NO_CHALLENGE_METHOD = EntraError(
     50147, "invalid_request", "Invalid size of code_challenge parameter, or a method that is not S256."
 )
-NOBODY_SIGNED_IN = EntraError(50058, "login_required", "A silent sign-in request was sent but no user is signed in.")
 DECLINED = EntraError(65004, "access_denied", "User declined to consent to access the app.")
 BAD_CODE = EntraError(70000, "invalid_grant", "The provided authorization code is invalid or malformed.")
 OLD_CODE = EntraError(70008, "invalid_grant", "The provided authorization code has expired. Send a new request.")
-USED_CODE = EntraError(54005, "invalid_grant", "OAuth2 Authorization code was already redeemed, please retry.")
 DEVICE_PENDING = EntraError(
     70016, "authorization_pending", "OAuth 2.0 device flow error. Authorization is pending. Continue polling."
 )

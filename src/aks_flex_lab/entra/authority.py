@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote_plus
 
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -17,8 +14,8 @@ from aks_flex_lab.entra import grants as entra_grants
 from aks_flex_lab.entra.aadsts import EntraError
 from aks_flex_lab.entra.device_codes import DEVICE_GRANT, DeviceCodes, DevicePages
 from aks_flex_lab.entra.grants import AuthorizationCodes
-from aks_flex_lab.entra.sign_in import RESPONSE_MODES, SignInPages
-from aks_flex_lab.entra.tokens import resource_of
+from aks_flex_lab.entra.sign_in import SignInPages, authenticate, read_form
+from aks_flex_lab.entra.tokens import TOKEN_SECONDS, resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 Form = dict[str, str]
 GRAPH_RESOURCE = "https://graph.microsoft.com"  # audience of an access token when only an identity token is requested
-AUTH_METHODS = ["client_secret_post", "private_key_jwt", "client_secret_basic"]
+AUTH_METHODS = ["client_secret_post", "private_key_jwt"]
 
 
 class EntraAuthority:
@@ -81,10 +78,9 @@ class EntraAuthority:
                 "token_endpoint": f"{here}/oauth2/v2.0/token",
                 "authorization_endpoint": f"{here}/oauth2/v2.0/authorize",
                 "device_authorization_endpoint": f"{here}/oauth2/v2.0/devicecode",
-                "end_session_endpoint": f"{here}/oauth2/v2.0/logout",
                 "jwks_uri": f"{here}/discovery/v2.0/keys",
                 "response_types_supported": ["code", "id_token", "token"],
-                "response_modes_supported": list(RESPONSE_MODES),
+                "response_modes_supported": ["query"],
                 "subject_types_supported": ["pairwise"],
                 "id_token_signing_alg_values_supported": ["RS256"],
                 "token_endpoint_auth_methods_supported": AUTH_METHODS,
@@ -99,7 +95,7 @@ class EntraAuthority:
         tenant = request.path_params["tenant"]
         if not self._mint.directory.has_tenant(tenant):
             return aadsts.NO_TENANT.response(tenant=tenant)
-        form = _read_form(await request.body(), request.headers.get("authorization", ""))
+        form = await read_form(request)
         grant = form.get("grant_type", "")
         if grant in {"client_credentials", "password"} and not resource_of(form.get("scope", "")):
             return aadsts.NO_SCOPE.response()
@@ -116,7 +112,7 @@ class EntraAuthority:
         found = self._client(form)
         if isinstance(found, EntraError):
             return found.response(client=form.get("client_id", ""))
-        return _token_response(found, {"access_token": self._mint.access_token(found, resource_of(form["scope"]))})
+        return _token_response({"access_token": self._mint.access_token(found, resource_of(form["scope"]))})
 
     def _authorization_code_grant(self, form: Form) -> Response:
         """Redeems an authorization code of a user for an authenticated application."""
@@ -161,18 +157,14 @@ class EntraAuthority:
         if not secret:
             return aadsts.NO_SECRET
         secrets_known = [one for one in (principal.secret, *principal.older_secrets) if one]
-        if not any(_equal_secrets(secret, one) for one in secrets_known):
+        if not any(hmac.compare_digest(secret.encode(), one.encode()) for one in secrets_known):
             return aadsts.WRONG_SECRET
         return aadsts.EXPIRED_SECRET if 0 < principal.secret_expires <= time.time() else None
 
     def _password_grant(self, form: Form) -> Response:
         user = form.get("username", "")
-        found = self._mint.directory.find(user, "user")
-        if found is None:
-            return aadsts.NO_USER.response(user=user)
-        if not _equal_secrets(form.get("password", ""), found.secret):
-            return aadsts.WRONG_PASSWORD.response()
-        return self._signed_in(found, form)
+        found = authenticate(self._mint.directory.find(user, "user"), form.get("password", ""))
+        return found.response(user=user) if isinstance(found, EntraError) else self._signed_in(found, form)
 
     def _refresh_token_grant(self, form: Form) -> Response:
         """Redeems a refresh token. A registered application must authenticate; others are public clients, as az."""
@@ -187,7 +179,6 @@ class EntraAuthority:
             return aadsts.USER_DISABLED.response()
         client, scope = form.get("client_id", ""), form.get("scope", "")
         return _token_response(
-            user,
             {
                 "access_token": self._mint.access_token(user, resource_of(scope) or GRAPH_RESOURCE, client),
                 "refresh_token": self._mint.refresh_token(user),
@@ -198,24 +189,6 @@ class EntraAuthority:
         )
 
 
-def _token_response(principal: EntraPrincipal, tokens: Mapping[str, Any]) -> Response:
-    seconds = int(principal.token_seconds)
-    document = {"token_type": "Bearer", "expires_in": seconds, "ext_expires_in": seconds, **tokens}
+def _token_response(tokens: Mapping[str, Any]) -> Response:
+    document = {"token_type": "Bearer", "expires_in": TOKEN_SECONDS, "ext_expires_in": TOKEN_SECONDS, **tokens}
     return JSONResponse(document, headers={"Cache-Control": "no-store"})
-
-
-def _read_form(body: bytes, authorization: str) -> Form:
-    """Returns the form, with the client ID and secret from the Authorization header if present."""
-    form = dict(parse_qsl(body.decode(errors="replace")))
-    scheme, _, encoded = authorization.partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            name, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return form
-        form |= {"client_id": unquote_plus(name), "client_secret": unquote_plus(secret)}
-    return form
-
-
-def _equal_secrets(presented: str, stored: str) -> bool:
-    return hmac.compare_digest(presented.encode(), stored.encode())

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import secrets
-import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from aks_flex_lab.entra import aadsts
 from aks_flex_lab.entra.aadsts import EntraError
-from aks_flex_lab.entra.sign_in import authenticate, html_page
+from aks_flex_lab.entra.sign_in import authenticate, html_page, read_form, sign_in_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -30,17 +25,6 @@ DEVICE_PAGE = "/devicelogin"
 CODE_SECONDS = 900
 POLL_SECONDS = 1  # Entra ID: 5
 CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-FORM = """{alert}
-<form method="post">
-<label for="code">Code</label>
-<input id="code" name="code" autocomplete="off" required value="{code}">
-<label for="user">User name</label>
-<input id="user" name="username" autocomplete="username" required>
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required>
-<button class="first" name="answer" value="sign-in">Sign in</button>
-<button name="answer" value="cancel" formnovalidate>Cancel</button>
-</form>"""
 
 
 @dataclass(frozen=True)
@@ -58,42 +42,36 @@ class DeviceGrant:
 class DeviceCodes:
     """Device codes in memory. A restart loses them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._grants: dict[str, DeviceGrant] = {}
-        self._lock = threading.Lock()
 
     def issue(self, client: str, scope: str) -> tuple[str, str]:
         """Returns a device code and its user code."""
         device, user = secrets.token_urlsafe(48), "".join(secrets.choice(CODE_LETTERS) for _ in range(9))
-        with self._lock:
-            self._grants[device] = DeviceGrant(user, client, scope, self._clock() + CODE_SECONDS)
+        self._grants[device] = DeviceGrant(user, client, scope, time.monotonic() + CODE_SECONDS)
         return device, user
 
     def answer(self, user_code: str, user: str, *, declined: bool = False) -> bool:
         """Records the user of a code. Returns False if the code is unknown, expired or was used before."""
-        with self._lock:
-            for device, grant in self._grants.items():
-                open_code = not grant.user and not grant.declined and self._clock() < grant.end
-                if secrets.compare_digest(grant.user_code, user_code.strip().upper()) and open_code:
-                    self._grants[device] = replace(grant, user=user, declined=declined)
-                    return True
+        for device, grant in self._grants.items():
+            is_open = not grant.user and not grant.declined and time.monotonic() < grant.end
+            if is_open and secrets.compare_digest(grant.user_code, user_code.strip().upper()):
+                self._grants[device] = replace(grant, user=user, declined=declined)
+                return True
         return False
 
     def redeem(self, device: str, client: str) -> DeviceGrant | EntraError:
         """Returns the grant of a device code, once, or the error that the client gets."""
-        with self._lock:
-            grant = self._grants.get(device)
-            if grant is None or grant.client.lower() != client.lower():
-                return aadsts.BAD_DEVICE_CODE
-            if self._clock() >= grant.end:
-                return aadsts.OLD_DEVICE_CODE
-            if grant.declined:
-                return aadsts.DEVICE_DECLINED
-            if not grant.user:
-                return aadsts.DEVICE_PENDING
-            del self._grants[device]
-            return grant
+        grant = self._grants.get(device)
+        if grant is None or grant.client.lower() != client.lower():
+            return aadsts.BAD_DEVICE_CODE
+        if time.monotonic() >= grant.end:
+            return aadsts.OLD_DEVICE_CODE
+        if grant.declined:
+            return aadsts.DEVICE_DECLINED
+        if not grant.user:
+            return aadsts.DEVICE_PENDING
+        return self._grants.pop(device)
 
 
 class DevicePages:
@@ -112,7 +90,7 @@ class DevicePages:
         tenant = request.path_params["tenant"]
         if not self._mint.directory.has_tenant(tenant):
             return aadsts.NO_TENANT.response(tenant=tenant)
-        form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+        form = await read_form(request)
         if missing := next((name for name in ("client_id", "scope") if not form.get(name)), None):
             return aadsts.MISSING_PARAMETER.response(name=missing)
         device, user_code = self._codes.issue(form["client_id"], form["scope"])
@@ -130,20 +108,19 @@ class DevicePages:
 
     async def page(self, request: Request) -> Response:
         if request.method == "GET":
-            return _form()
-        form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+            return _page()
+        form = await read_form(request)
         code, name = form.get("code", ""), form.get("username", "")
         if form.get("answer") == "cancel":
             self._codes.answer(code, "", declined=True)
             return html_page("Sign-in cancelled", "<p>You may close this page.</p>")
         user = authenticate(self._mint.directory.find(name, "user"), form.get("password", ""))
         if isinstance(user, EntraError):
-            return _form(code, user.text(user=name))
+            return _page(code, user.text(user=name))
         if not self._codes.answer(code, user.object_id):
-            return _form("", "That code is not valid or has expired.")
+            return _page("", "That code is not valid or has expired.")
         return html_page("You have signed in on your device", "<p>You may close this page.</p>")
 
 
-def _form(code: str = "", wrong: str = "") -> Response:
-    alert = f'<p role="alert" id="wrong">{html.escape(wrong)}</p>' if wrong else ""
-    return html_page("Enter code to allow access", FORM.format(alert=alert, code=html.escape(code)))
+def _page(code: str = "", wrong: str = "") -> Response:
+    return sign_in_page("Enter code to allow access", "with the code of your device", wrong=wrong, code=code)

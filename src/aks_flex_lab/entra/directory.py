@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 TENANT_ID = "f1e0f1e0-0000-4000-8000-000000000001"
 DOMAIN = "flex.internal"  # domain name of the tenant
-TOKEN_SECONDS = 3600.0
 
 LIST_FIELDS = ("groups", "older_secrets", "certificates", "redirect_uris")
 
@@ -50,7 +49,6 @@ class EntraPrincipal:
     certificates: tuple[str, ...] = ()  # PEM of the certificates of a service principal
     federations: tuple[FederatedCredential, ...] = ()
     redirect_uris: tuple[str, ...] = ()  # redirect URIs of this application
-    token_seconds: float = TOKEN_SECONDS
 
     def has_id(self, text: str) -> bool:
         return text.lower() in {each.lower() for each in (self.object_id, self.client_id, self.resource_id) if each}

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from aks_flex_lab.entra import aadsts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aks_flex_lab.entra.aadsts import EntraError
     from aks_flex_lab.entra.directory import EntraPrincipal, FederatedCredential
 
@@ -105,53 +102,30 @@ class SignInGrant:
     redirect: str
     scope: str
     nonce: str
-    challenge: str  # of PKCE with S256; "" when the application sent none
+    challenge: str  # of PKCE with S256
 
 
 class AuthorizationCodes:
     """Issues and redeems authorization codes. They are in memory only, and a restart loses them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._grants: dict[str, tuple[float, SignInGrant]] = {}
-        self._used: dict[str, float] = {}
-        self._alone = threading.Lock()
 
     def issue(self, signed_in: SignInGrant) -> str:
         code = f"0.{secrets.token_urlsafe(48)}"
-        with self._alone:
-            self._forget()
-            self._grants[code] = (self._clock() + CODE_SECONDS, signed_in)
+        self._grants[code] = (time.monotonic() + CODE_SECONDS, signed_in)
         return code
 
     def redeem(self, code: str, client: str, redirect: str, verifier: str) -> SignInGrant | EntraError:
         """Returns the grant of a code. The code is used up, also when the other parameters are invalid."""
-        with self._alone:
-            if code in self._used:
-                return aadsts.USED_CODE
-            found = self._grants.pop(code, None)
-            if found is None:
-                return aadsts.BAD_CODE
-            end, signed_in = found
-            self._used[code] = end
-        return _check_redemption(signed_in, client, redirect, verifier) or (
-            signed_in if self._clock() < end else aadsts.OLD_CODE
-        )
-
-    def _forget(self) -> None:
-        """Removes codes an hour after their expiry; until then, the error can be specific."""
-        past = self._clock() - 3600
-        self._grants = {code: entry for code, entry in self._grants.items() if entry[0] > past}
-        self._used = {code: end for code, end in self._used.items() if end > past}
-
-
-def _check_redemption(signed_in: SignInGrant, client: str, redirect: str, verifier: str) -> EntraError | None:
-    if client.lower() != signed_in.client.lower():
-        return aadsts.BAD_CODE
-    if redirect != signed_in.redirect:
-        return aadsts.OTHER_REDIRECT
-    proven = pkce_challenge(verifier) if verifier else ""
-    return None if hmac.compare_digest(proven, signed_in.challenge) else aadsts.WRONG_VERIFIER
+        end, signed_in = self._grants.pop(code, (0.0, None))
+        if signed_in is None or client.lower() != signed_in.client.lower():
+            return aadsts.BAD_CODE
+        if redirect != signed_in.redirect:
+            return aadsts.OTHER_REDIRECT
+        if not hmac.compare_digest(pkce_challenge(verifier), signed_in.challenge):
+            return aadsts.WRONG_VERIFIER
+        return signed_in if time.monotonic() < end else aadsts.OLD_CODE
 
 
 def pkce_challenge(verifier: str) -> str:

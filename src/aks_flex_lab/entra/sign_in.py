@@ -1,13 +1,10 @@
-"""Interactive sign-in: the authorize and logout endpoints, and their HTML pages."""
+"""Interactive sign-in: the authorize endpoint and its HTML page."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import html
 import re
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
@@ -43,12 +40,7 @@ button { font: inherit; padding: .5rem 1.25rem; margin: 1.25rem .5rem 0 0; borde
 button.first { background: var(--button); border-color: var(--button); color: #fff; }
 [role=alert] { color: var(--wrong); }
 """
-SUBMIT = "document.forms[0].submit();"
-SECURITY_HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+HEADERS = {"Cache-Control": "no-store"}
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -67,56 +59,32 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-FORM = """<p>to continue to <strong>{application}</strong></p>
-{wrong}
+FORM = """<p>{intro}</p>
+{alert}
 <form method="post">
-<label for="user">User name</label>
-<input id="user" name="username" autocomplete="username" required value="{user}"{user_state}>
+{code}<label for="user">User name</label>
+<input id="user" name="username" autocomplete="username" required value="{user}">
 <label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required{password_state}>
+<input id="password" name="password" type="password" autocomplete="current-password" required>
 <button class="first" name="answer" value="sign-in">Sign in</button>
 <button name="answer" value="cancel" formnovalidate>Cancel</button>
 </form>"""
-HIDDEN = '<input type="hidden" name="{name}" value="{value}">'
-BACK = """<p>You are being taken back to the application.</p>
-<form method="post" action="{action}">
-{fields}
-<button class="first">Continue</button>
-</form>
-<script>{script}</script>"""
+CODE = """<label for="code">Code</label>
+<input id="code" name="code" autocomplete="off" required value="{code}">
+"""
 
 
-def sign_in_page(application: str, user: str, wrong: str = "") -> HTMLResponse:
+def sign_in_page(title: str, intro: str, user: str = "", wrong: str = "", code: str | None = None) -> HTMLResponse:
+    """Returns the page on which a user signs in, with a device code if there is one."""
     alert = f'<p role="alert" id="wrong">{html.escape(wrong)}</p>' if wrong else ""
-    state = ' aria-invalid="true" aria-describedby="wrong"' if wrong else ""
-    # With a user name, focus the password field.
-    focus = " autofocus"
-    states = {"user_state": state + ("" if user else focus), "password_state": state + (focus if user else "")}
-    body = FORM.format(application=html.escape(application), wrong=alert, user=html.escape(user), **states)
-    return html_page("Sign in", body)
-
-
-def form_post_page(action: str, fields: Mapping[str, str]) -> HTMLResponse:
-    """Returns the form_post response: a form that submits itself, or that the user submits."""
-    hidden = (HIDDEN.format(name=html.escape(name), value=html.escape(value)) for name, value in fields.items())
-    return html_page("Signed in", BACK.format(action=html.escape(action), fields="\n".join(hidden), script=SUBMIT))
+    field = "" if code is None else CODE.format(code=html.escape(code))
+    return html_page(title, FORM.format(intro=html.escape(intro), alert=alert, code=field, user=html.escape(user)))
 
 
 def html_page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    # No form-action: browsers would also apply it to later redirects of the application.
-    policy = (
-        f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SUBMIT)}'; img-src data:; "
-        "frame-ancestors 'none'; base-uri 'none'"
-    )
-    content = PAGE.format(title=html.escape(title), style=STYLE, body=body)
-    return HTMLResponse(content, status, {**SECURITY_HEADERS, "Content-Security-Policy": policy})
+    return HTMLResponse(PAGE.format(title=html.escape(title), style=STYLE, body=body), status, HEADERS)
 
 
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-RESPONSE_MODES = ("query", "form_post")
 PKCE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -128,18 +96,9 @@ class AuthorizeRequest:
     redirect: str
     parameters: Mapping[str, str]
 
-    @property
-    def mode(self) -> str:
-        requested = self.parameters.get("response_mode", "query")
-        return requested if requested in RESPONSE_MODES else "query"
-
     def respond(self, parameters: Mapping[str, str]) -> Response:
         state = {"state": self.parameters["state"]} if "state" in self.parameters else {}
-        fields = {**parameters, **state}
-        if self.mode == "form_post":
-            return form_post_page(self.redirect, fields)
-        joint = "&" if "?" in self.redirect else "?"
-        return RedirectResponse(f"{self.redirect}{joint}{urlencode(fields)}", 303, SECURITY_HEADERS)
+        return RedirectResponse(f"{self.redirect}?{urlencode({**parameters, **state})}", 303, HEADERS)
 
     def respond_error(self, refusal: EntraError, **names: str) -> Response:
         return self.respond({"error": refusal.error, "error_description": refusal.text(**names)})
@@ -153,7 +112,6 @@ class SignInPages:
     def routes(self) -> list[Route]:
         return [
             Route("/{tenant}/oauth2/v2.0/authorize", self.authorize, methods=["GET", "POST"]),
-            Route("/{tenant}/oauth2/v2.0/logout", self.sign_out),
         ]
 
     async def authorize(self, request: Request) -> Response:
@@ -164,18 +122,8 @@ class SignInPages:
         if refused := _check_request(question):
             return refused
         if request.method == "GET":
-            return sign_in_page(question.client.name, question.parameters.get("login_hint", ""))
-        return self._answered(question, dict(parse_qsl((await request.body()).decode(errors="replace"))))
-
-    async def sign_out(self, request: Request) -> Response:
-        """Redirects to a registered URI. Sessions do not exist, so that nothing else is necessary."""
-        redirect = request.query_params.get("post_logout_redirect_uri", "")
-        ours = any(redirect in each.redirect_uris for each in self._mint.directory.all())
-        return (
-            RedirectResponse(redirect, 303, SECURITY_HEADERS)
-            if redirect and ours
-            else html_page("You signed out of your account", "<p>You may close this page.</p>")
-        )
+            return sign_in_page("Sign in", f"to {question.client.name}", question.parameters.get("login_hint", ""))
+        return self._answered(question, await read_form(request))
 
     def _question(self, request: Request) -> AuthorizeRequest | str:
         """Validates client and redirect URI. The page shows errors, because the redirect URI is not trusted."""
@@ -200,21 +148,17 @@ class SignInPages:
             return question.respond_error(aadsts.DECLINED)
         found = authenticate(self._mint.directory.find(user, "user"), form.get("password", ""))
         if isinstance(found, EntraError):
-            return sign_in_page(question.client.name, user, found.text(user=user))
-        return question.respond(self._signed_in(question, found))
-
-    def _signed_in(self, question: AuthorizeRequest, user: EntraPrincipal) -> dict[str, str]:
+            return sign_in_page("Sign in", f"to {question.client.name}", user, found.text(user=user))
         parameters = question.parameters
         grant = SignInGrant(
-            user.object_id,
+            found.object_id,
             question.client.client_id,
             question.redirect,
             parameters["scope"],
             parameters.get("nonce", ""),
             parameters.get("code_challenge", ""),
         )
-        info = {"client_info": self._mint.client_info(user)} if parameters.get("client_info") == "1" else {}
-        return {"code": self._codes.issue(grant), **info, "session_state": str(uuid.uuid4())}
+        return question.respond({"code": self._codes.issue(grant), "client_info": self._mint.client_info(found)})
 
 
 def _check_request(question: AuthorizeRequest) -> Response | None:
@@ -223,16 +167,19 @@ def _check_request(question: AuthorizeRequest) -> Response | None:
     response_type, mode = parameters.get("response_type", ""), parameters.get("response_mode", "query")
     if response_type != "code":
         return question.respond_error(aadsts.NO_RESPONSE_TYPE, asked=response_type)
-    if mode not in RESPONSE_MODES:
+    if mode != "query":
         return question.respond_error(aadsts.NO_RESPONSE_MODE, asked=mode)
     if "openid" not in parameters.get("scope", "").split():
         return question.respond_error(aadsts.MISSING_PARAMETER, name="scope")
-    if "code_challenge" in parameters and not (
-        parameters.get("code_challenge_method") == "S256"
-        and bool(PKCE_CHALLENGE.fullmatch(parameters["code_challenge"]))
+    if parameters.get("code_challenge_method") != "S256" or not PKCE_CHALLENGE.fullmatch(
+        parameters["code_challenge"]
     ):
         return question.respond_error(aadsts.NO_CHALLENGE_METHOD)
-    return question.respond_error(aadsts.NOBODY_SIGNED_IN) if parameters.get("prompt") == "none" else None
+    return None
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    return dict(parse_qsl((await request.body()).decode(errors="replace")))
 
 
 def authenticate(user: EntraPrincipal | None, password: str) -> EntraPrincipal | EntraError:

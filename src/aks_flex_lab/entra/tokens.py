@@ -8,6 +8,7 @@ import json
 import time
 import uuid
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jwt
@@ -23,104 +24,62 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.directory import EntraDirectory, EntraPrincipal
 
 
-PUBLISHED_KEYS = 2
-
-
-class SigningKeys:
-    """Signing keys in a state directory, named by their creation time."""
+class SigningKey:
+    """The key in a state directory that signs all tokens."""
 
     def __init__(self, state: Path) -> None:
-        self._directory = state / "signing"
-        self._read: dict[str, rsa.RSAPrivateKey] = {}
+        self._file = state / "signing.pem"
 
     def ensure(self) -> None:
-        with file_lock(self._directory / ".lock", "the signing keys", wait=True):
-            if not self._names():
-                self._make()
-
-    def rotate(self) -> None:
-        """Creates a new signing key; the previous one is still published."""
-        with file_lock(self._directory / ".lock", "the signing keys", wait=True):
-            self._make()
-            for name in self._names()[:-PUBLISHED_KEYS]:
-                (self._directory / name).unlink()
+        with file_lock(self._file.with_suffix(".lock"), "the signing key", wait=True):
+            if not self._file.exists():
+                key = rsa.generate_private_key(65537, 2048)
+                form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                write_atomically(self._file, key.private_bytes(serialization.Encoding.PEM, form, plain), 0o600)
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        name = self._names()[-1]
-        key = self._key(name)
-        return jwt.encode(dict(claims), key, "RS256", headers={"kid": key_id(key), "x5t": key_id(key)})
+        return jwt.encode(dict(claims), self._key, "RS256", headers={"kid": self._id, "x5t": self._id})
 
-    def verify(self, token: str, audience: list[str] | None = None) -> dict[str, Any] | None:
-        """Returns the claims of a valid token that one of the keys signed, or else None."""
-        for name in self._names():
-            try:
-                claims: dict[str, Any] = jwt.decode(
-                    token,
-                    self._key(name).public_key(),
-                    algorithms=["RS256"],
-                    audience=audience,
-                    options={"require": ["exp"], "verify_aud": audience is not None},
-                )
-            except jwt.PyJWTError:
-                continue
-            return claims
-        return None
+    def verify(self, token: str, audience: list[str]) -> dict[str, Any] | None:
+        """Returns the claims of a valid token that the key signed, or else None."""
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token, self._key.public_key(), ["RS256"], audience=audience, options={"require": ["exp"]}
+            )
+        except jwt.PyJWTError:
+            return None
+        return claims
 
     def jwks(self) -> dict[str, Any]:
         """Returns the document at `jwks_uri`."""
-        return {"keys": [_public_jwk(self._key(name)) for name in self._names()]}
+        public = jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        return {"keys": [{**public, "use": "sig", "kid": self._id, "x5t": self._id}]}
 
-    def _make(self) -> None:
-        key = rsa.generate_private_key(65537, 2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        write_atomically(self._directory / f"{time.time_ns():020d}.pem", pem, 0o600)
+    @cached_property
+    def _key(self) -> rsa.RSAPrivateKey:
+        key = serialization.load_pem_private_key(self._file.read_bytes(), None)
+        assert isinstance(key, rsa.RSAPrivateKey)  # noqa: S101 - we made it ourselves, above
+        return key
 
-    def _names(self) -> list[str]:
-        return sorted(path.name for path in self._directory.glob("*.pem"))
-
-    def _key(self, name: str) -> rsa.RSAPrivateKey:
-        if name not in self._read:
-            key = serialization.load_pem_private_key((self._directory / name).read_bytes(), None)
-            assert isinstance(key, rsa.RSAPrivateKey)  # noqa: S101 - we made it ourselves, above
-            self._read[name] = key
-        return self._read[name]
-
-
-def key_id(key: rsa.RSAPrivateKey) -> str:
-    number = key.public_key().public_numbers().n
-    return _base64url(hashlib.sha256(number.to_bytes(256, "big")).digest()[:20])
-
-
-def _public_jwk(key: rsa.RSAPrivateKey) -> dict[str, Any]:
-    numbers = key.public_key().public_numbers()
-    return {
-        "kty": "RSA",
-        "use": "sig",
-        "kid": key_id(key),
-        "x5t": key_id(key),
-        "n": _base64url(numbers.n.to_bytes(256, "big")),
-        "e": _base64url(numbers.e.to_bytes(3, "big")),
-    }
+    @property
+    def _id(self) -> str:
+        number = self._key.public_key().public_numbers().n
+        return _base64url(hashlib.sha256(number.to_bytes(256, "big")).digest()[:20])
 
 
 def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def unique_token_id() -> str:
-    return _base64url(uuid.uuid4().bytes)
-
-
 REFRESH_AUDIENCE = "urn:aks-flex-lab:refresh"  # audience of a refresh token, which only this authority accepts
+TOKEN_SECONDS = 3600
 REFRESH_SECONDS = 86400
 
 
 @dataclass(frozen=True)
 class TokenIssuer:
     directory: EntraDirectory
-    keys: SigningKeys
+    keys: SigningKey
     base: str  # URL of the authority, for example https://login.flex.internal
 
     @property
@@ -137,7 +96,7 @@ class TokenIssuer:
         tenant = self.directory.tenant
         return self.keys.sign(
             {
-                **self._times(principal.token_seconds),
+                **self._times(),
                 "aud": resource,
                 "iss": self.older_issuer,
                 "idp": self.older_issuer,
@@ -146,7 +105,7 @@ class TokenIssuer:
                 "oid": principal.object_id,
                 "sub": principal.object_id,
                 "tid": tenant,
-                "uti": unique_token_id(),
+                "uti": str(uuid.uuid4()),
                 "ver": "1.0",
                 **_principal_claims(principal),
             }
@@ -157,8 +116,8 @@ class TokenIssuer:
         claims = {"preferred_username": principal.name, "name": principal.name, "oid": principal.object_id}
         who = {"iss": self.issuer, "aud": client_id, "tid": self.directory.tenant, "sub": principal.object_id}
         more = _group_claims(principal) | ({"nonce": nonce} if nonce else {})
-        times = self._times(principal.token_seconds)
-        return self.keys.sign({**times, **who, **claims, **more, "uti": unique_token_id(), "ver": "2.0"})
+        times = self._times()
+        return self.keys.sign({**times, **who, **claims, **more, "uti": str(uuid.uuid4()), "ver": "2.0"})
 
     def refresh_token(self, principal: EntraPrincipal) -> str:
         return self.keys.sign({**self._times(REFRESH_SECONDS), "aud": REFRESH_AUDIENCE, "oid": principal.object_id})
@@ -168,13 +127,12 @@ class TokenIssuer:
         return self.directory.find(str(claims["oid"]), "user") if claims else None
 
     def client_info(self, principal: EntraPrincipal) -> str:
-        document = json.dumps({"uid": principal.object_id, "utid": self.directory.tenant})
-        return base64.urlsafe_b64encode(document.encode()).rstrip(b"=").decode()
+        return _base64url(json.dumps({"uid": principal.object_id, "utid": self.directory.tenant}).encode())
 
     @staticmethod
-    def _times(seconds: float) -> dict[str, int]:
+    def _times(seconds: int = TOKEN_SECONDS) -> dict[str, int]:
         now = int(time.time())
-        return {"iat": now, "nbf": now, "exp": now + int(seconds)}
+        return {"iat": now, "nbf": now, "exp": now + seconds}
 
 
 def _principal_claims(principal: EntraPrincipal) -> dict[str, Any]:

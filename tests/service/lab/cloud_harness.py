@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID, ManagedCluster, ManagedClusters
 from aks_flex_lab.arm.role_assignments import RoleAssignments
 from aks_flex_lab.entra.directory import TENANT_ID, EntraDirectory, MachineIdentities
-from aks_flex_lab.entra.tokens import SigningKeys
+from aks_flex_lab.entra.tokens import SigningKey
 from aks_flex_lab.processes import spawn
 from tests.service.http_servers import Handler, listening
 from tests.service.ports import accepts, free_port, wait_until
@@ -49,8 +49,8 @@ class Cloud:
         return EntraDirectory(self.state)
 
     @property
-    def keys(self) -> SigningKeys:
-        return SigningKeys(self.state)
+    def keys(self) -> SigningKey:
+        return SigningKey(self.state)
 
     @property
     def assignments(self) -> RoleAssignments:
