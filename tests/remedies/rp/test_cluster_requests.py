@@ -194,11 +194,11 @@ def test_requests_are_allowed_when_permissions_are_applied(
         person.does(*add)
 
         authorized.roles = tuple(role for role in roles_of(MANIFESTS / file) if "namespace" in role["metadata"])
-        asyncio.run(grant_after_upgrade(made, authorized, MANIFESTS / file))
+        asyncio.run(grant_without_cluster_role(made, authorized, MANIFESTS / file))
 
 
-async def grant_after_upgrade(made: ServiceSettings, authorized: AuthorizedApi, file: Path) -> None:
-    """An earlier release did not need the cluster role."""
+async def grant_without_cluster_role(made: ServiceSettings, authorized: AuthorizedApi, file: Path) -> None:
+    """An upgrade can need more than was applied: here, the cluster role is missing."""
     async with connected(made) as clusters:
         with pytest.raises(ClusterError) as caught:
             await clusters.grant(KEY, "edge-1", ACCESS)

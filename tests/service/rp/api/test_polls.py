@@ -232,7 +232,7 @@ def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running
 def test_no_action_of_a_missing_node_tells_it_to_leave(
     service: Running, tenant: Tenant, name: str, action: str
 ) -> None:
-    """Attack: the row of a node is deleted. Earlier agents also leave on ResourceNotFound of listCredentials."""
+    """Attack: the row of a node is deleted. An agent could take ResourceNotFound for a deletion."""
     owner = service.admin.by(tenant, callers.OWNER)
     more: tuple[object, ...] = ({},) if action == "report" else ()
     ask = getattr(owner, action)

@@ -90,7 +90,7 @@ def narrow(scene: Scene) -> None:
 
 
 async def test_token_is_used_once_without_reading_secrets() -> None:
-    """The earlier release read all Secrets of kube-system."""
+    """The service may not read the Secrets of kube-system, in which are those of others."""
     scene = Scene()
     narrow(scene)
     await scene.mint()

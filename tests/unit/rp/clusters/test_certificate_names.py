@@ -101,10 +101,10 @@ def test_serving_certificate_may_contain_all_names_of_node() -> None:
     ],
 )
 def test_serving_certificate_with_foreign_name_is_refused(name: str | x509.GeneralName, words: str) -> None:
-    verdict = serving("edge-1", name)
+    result = serving("edge-1", name)
 
-    assert not verdict.allowed
-    assert words in verdict.why
+    assert not result.allowed
+    assert words in result.why
 
 
 def test_serving_csr_must_match_requesting_node_and_usage() -> None:
@@ -121,9 +121,9 @@ def test_serving_csr_for_api_server_name_is_refused() -> None:
     )
     document["spec"]["groups"] = ["system:nodes"]
 
-    verdict = check_csr(document, ServingExpectation.of({"metadata": {"name": "kubernetes"}}, AROUND))
+    result = check_csr(document, ServingExpectation.of({"metadata": {"name": "kubernetes"}}, AROUND))
 
-    assert verdict == CsrVerdict(False, "'kubernetes' is a name of the API server.")
+    assert result == CsrVerdict(False, "'kubernetes' is a name of the API server.")
 
 
 async def test_names_of_api_server_and_other_nodes_are_read_from_cluster() -> None:

@@ -73,12 +73,12 @@ EXTRA = (x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "more"),)
     ],
 )
 def test_bootstrap_csr_beyond_token_scope_is_refused_with_reason(odd: dict[str, Any], words: str) -> None:
-    verdict = joining(**odd)
+    result = joining(**odd)
 
-    assert not verdict.allowed
-    assert words in verdict.why
-    assert verdict.why[0].isupper()
-    assert verdict.why.endswith(".")
+    assert not result.allowed
+    assert words in result.why
+    assert result.why[0].isupper()
+    assert result.why.endswith(".")
 
 
 @pytest.mark.parametrize("user", ["system:bootstrap:abc124", "system:node:edge-1", "admin", ""])

@@ -71,7 +71,7 @@ def test_webhook_secret_file_readable_by_others_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "result"),
     [
         *((each, "sent") for each in (200, 202, 204, 299)),
         *((each, "refused") for each in (301, 307, 400, 401, 403, 404, 413, 422)),
@@ -79,8 +79,8 @@ def test_webhook_secret_file_readable_by_others_is_refused(tmp_path: Path) -> No
         (410, "gone"),
     ],
 )
-def test_response_status_determines_send_result(status: int, verdict: str) -> None:
-    assert classify_response(status).status == verdict
+def test_response_status_determines_send_result(status: int, result: str) -> None:
+    assert classify_response(status).status == result
 
 
 @pytest.mark.parametrize(
