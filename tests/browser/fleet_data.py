@@ -13,7 +13,6 @@ from tests.service.rp.api.bodies import client_of, principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.model import Node
     from tests.service.rp.api.service_harness import Running
 
 RUNTIME = "containerd is not running: exit code 2. See `journalctl -u containerd`."
@@ -38,7 +37,7 @@ class Fleet:
         """Stores the cluster, as a connection to it would."""
         facts = self.running.clusters.known[PLANT.key].facts
         told = {"version": facts.version, "location": facts.location}
-        self.running.call(self.running.service.store.put_cluster(Cluster(PLANT.key, str(PLANT), told, b""), None))
+        self.running.call(self.running.store.put_cluster(Cluster(PLANT.key, str(PLANT), told, b""), None))
 
     def never_joined(self, name: str) -> None:
         self.running.admin.put(name, token(labels={"site": "hall-1"}), url=True)
@@ -46,7 +45,7 @@ class Fleet:
     def fetched(self, name: str) -> None:
         """Creates a node that has fetched its configuration and has not joined the cluster."""
         made = self.running.admin.put(name, token(), url=True)
-        self.running.admin.fetch(made.json["properties"]["configUrl"])
+        self.running.admin.fetch(made.properties["configUrl"])
 
     def failed_to_join(self, name: str, why: str = NO_ROUTE) -> None:
         self._made(name)
@@ -63,19 +62,19 @@ class Fleet:
 
     def on_machine(self, name: str, **machine: str) -> None:
         """What the service knows of its machine."""
-        found = self._stored(name)
+        found = self.running.node(name)
         status = {**found.status, "machine": machine}
-        self.running.call(self.running.service.store.report(found.cluster, found.key, status, time.time()))
+        self.running.call(self.running.store.report(found.cluster, found.key, status, time.time()))
 
     def hostile(self, name: str) -> None:
         """Creates a node that reports HTML in its conditions and has labels that bypass validation."""
         self.ready(name)
         ready = ("False", "Evil", HOSTILE)
         self._report(name, [*self._conditions(Ready=ready), _told(HOSTILE, "True", "Evil", HOSTILE)])
-        found = self._stored(name)
+        found = self.running.node(name)
         labels = {"nodeConfig": {"labels": {"evil": HOSTILE, HOSTILE: "evil"}}}
         changed = replace(found, properties={**found.properties, **labels})
-        self.running.call(self.running.service.store.put_node(changed, found.etag))
+        self.running.call(self.running.store.put_node(changed, found.etag))
 
     def drifted(self, name: str) -> None:
         self.ready(name)
@@ -102,14 +101,14 @@ class Fleet:
         self._joined(name)
         then = time.time() - hours * 3600
         told = {"conditions": self._conditions(), "kubeletVersion": f"v{NEW}", "agentVersion": "1.0.0"}
-        self.running.call(self.running.service.store.report(PLANT.key, name, told, then))
-        store, since = self.running.service.store, time.time() - SILENT_AFTER
+        self.running.call(self.running.store.report(PLANT.key, name, told, then))
+        store, since = self.running.store, time.time() - SILENT_AFTER
         for silence in self.running.call(store.unnoted_silences(since, 10, silent=True)):
             self.running.call(store.note_silence(silence, since))
 
     def speak(self) -> None:
         """Records a heartbeat of all nodes, except those that are meant to be silent."""
-        store = self.running.service.store
+        store = self.running.store
         nodes = self.running.call(store.nodes(PLANT.key, limit=1000)).nodes
         heard = [each for each in nodes if each.last_seen and "silent" not in each.key]
         self.running.call(store.seen([(each.cluster, each.key, time.time()) for each in heard]))
@@ -151,13 +150,8 @@ class Fleet:
         answer = self.running.admin.report(name, {**told, **more})
         assert answer.status == 200, answer
 
-    def _stored(self, name: str) -> Node:
-        found = self.running.call(self.running.service.store.node(PLANT.key, name))
-        assert found is not None
-        return found
-
     def _version(self, name: str) -> str:
-        return str(self.running.admin.get(name).json["properties"]["configVersion"])
+        return str(self.running.admin.get(name).properties["configVersion"])
 
     @staticmethod
     def _conditions(**changes: tuple[str, str, str]) -> list[dict[str, str]]:

@@ -23,7 +23,7 @@ def test_wrong_option_of_a_command_is_refused_by_name(user: Person, name: str, t
     both = ("--token-file", "-", "--client-secret-file", "-")
     fails(user, "stdin-already-used", *principal, *both, stdin=(user.state / "admin.key").read_text())
     user.does(*create)
-    fails(user, "node-exists", *create, "--max-pods", "50")
+    fails(user, "node-exists", *create[:-1], name.upper(), "--max-pods", "50")
 
 
 def test_audit_takes_an_age_or_a_point_in_time(user: Person) -> None:

@@ -37,6 +37,10 @@ class Connection:
         pool = urllib3.PoolManager(ca_certs=ca, maxsize=connections, retries=False, timeout=urllib3.Timeout(60))
         return cls(url, pool, recording)
 
+    def path_of(self, url: str) -> str:
+        """Returns the path of a URL of this service, without the pin."""
+        return url.partition("#")[0].removeprefix(self.url)
+
     def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> Answer:
         answer = self.pool.request(method, self.url + path, headers=headers, body=body)
         shown = {name.lower(): value for name, value in answer.headers.items()}
@@ -106,8 +110,15 @@ class Api:
         """Calls an action of a node, such as `revokeKey`."""
         return self.ask("POST", self.path(name, action), body)
 
+    def url_of(self, name: str, body: Any = None) -> str:
+        """Creates or changes a node, and returns its config URL."""
+        return str(self.put(name, body, url=True).properties["configUrl"])
+
     def regenerate(self, name: str, **body: Any) -> Answer:
         return self.act(name, "regenerateToken", **body)
+
+    def new_url(self, name: str, **body: Any) -> str:
+        return str(self.regenerate(name, **body).json["configUrl"])
 
     def list_url(self, name: str) -> Answer:
         return self.ask("POST", self.path(name, "listConfigUrl"))
@@ -140,8 +151,8 @@ class Api:
         resource = self.cluster.node(name) if name else str(self.cluster)
         return self.ask("GET", "/audit", query={"resource": resource, **query})
 
-    def events(self, name: str, what: str) -> Any:
-        """Returns the events of this kind of a node, the newest first."""
+    def events(self, name: str = "", what: str = "") -> Any:
+        """Returns the events of a node or of the cluster, all or those of a kind, the newest first."""
         return self.audit(name, what=what).json["value"]
 
     def status(self, name: str) -> Any:
@@ -153,8 +164,12 @@ class Api:
 
     def fetch(self, url: str, method: str = "GET", key: HeldKey = MACHINE_KEY) -> Answer:
         """Requests a config URL without a token, as a machine with this key does."""
-        path = url.partition("#")[0].removeprefix(self.connection.url)
-        return self.connection.ask(method, path, {KEY_HEADER: key.url_proof(url)})
+        return self.connection.ask(method, self.connection.path_of(url), {KEY_HEADER: key.url_proof(url)})
+
+
+def secret_of(url: str) -> str:
+    """Returns the part of a config URL that nobody else may know."""
+    return url.partition("#")[0].rpartition("/")[2]
 
 
 def _dashed(headers: dict[str, str]) -> dict[str, str]:

@@ -54,11 +54,10 @@ class EnrollingMachine:
         return Machine(admin, name or self.hostname, self.identity, self.key)
 
     def enrol(self, to: Connection, url: str, **body: Any) -> Answer:
-        path = url.partition("#")[0].removeprefix(to.url)
         proof = {} if "proof" in body else {"proof": self.key.url_proof(url)}
         sent = {**proof, "facts": self.facts, **body}
         headers = {MACHINE_HEADER: self.identity.header, "Content-Type": "application/json"}
-        return to.ask("POST", path, headers, json.dumps(sent).encode())
+        return to.ask("POST", to.path_of(url), headers, json.dumps(sent).encode())
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class PoolEnrolment:
         sent = {"maxUses": 2, "expires": format_utc(time.time() + 3600), **body}
         made = admin.pool("POST", pool, "enrolments", body=sent)
         assert made.status == 200, made
-        return cls(admin, pool, made.json["name"], made.json["properties"]["enrolmentUrl"])
+        return cls(admin, pool, made.json["name"], made.properties["enrolmentUrl"])
 
     def machine(self, hostname: str, **more: Any) -> EnrollingMachine:
         return EnrollingMachine(f"{self.pool}-{hostname}", **more)
@@ -118,7 +117,7 @@ class PoolEnrolment:
 
     @property
     def properties(self) -> Any:
-        return self.admin.pool("GET", self.pool, "enrolments", self.id).json["properties"]
+        return self.admin.pool("GET", self.pool, "enrolments", self.id).properties
 
     @property
     def uses(self) -> Any:

@@ -28,7 +28,7 @@ def observe(service: Running, name: str, identity: MachineIdentity, cluster: Clu
     """Lets the cluster report the Node on this machine, Ready."""
     service.clusters.machines[name] = NodeMachine(identity, ready=True)
     seen = {**HEARD_LATE, "machine": identity}
-    service.call(service.service.join_tracker.on_node_observed(cluster.key, name, seen))
+    service.call(service.tracker.on_node_observed(cluster.key, name, seen))
 
 
 class Machine:
@@ -38,7 +38,7 @@ class Machine:
         self.admin, self.name, self.identity, self.key = admin, name, identity, key or HeldKey()
 
     def fetch(self, url: str, proof: str | None = None) -> Answer:
-        path = url.partition("#")[0].removeprefix(self.admin.connection.url)
+        path = self.admin.connection.path_of(url)
         shown = self.key.url_proof(url) if proof is None else proof
         headers = {MACHINE_HEADER: self.identity.header, **({KEY_HEADER: shown} if shown else {})}
         return self.admin.connection.ask("GET", path, headers)
@@ -70,7 +70,7 @@ def rotate(api: Api, name: str, key: HeldKey, current: HeldKey | None = None) ->
 class NodeWithKey:
     def __init__(self, service: Running, name: str, body: dict[str, Any] = MANAGED) -> None:
         self.service, self.name, self.admin = service, name, service.admin
-        self.url = self.admin.put(name, body, url=True).properties["configUrl"]
+        self.url = self.admin.url_of(name, body)
 
     def machine(self, identity: MachineIdentity = ONE) -> Machine:
         return Machine(self.admin, self.name, identity)
@@ -91,7 +91,7 @@ class NodeWithKey:
         observe(self.service, self.name, identity)
 
     def regenerate(self, *, replace: bool = False) -> str:
-        return str(self.admin.regenerate(self.name, replaceMachine=replace).json["configUrl"])
+        return str(self.admin.new_url(self.name, replaceMachine=replace))
 
     def revoke(self) -> Answer:
         revoked = self.admin.act(self.name, "revokeKey")

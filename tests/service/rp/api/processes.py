@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import urllib3
 
 from aks_flex_lab.processes import ProcessHandle, parent_death_wrapper, spawn
+from aks_flex_rp.settings import ServiceSettings
 from tests.service.ports import free_port
 from tests.service.rp.api.client import Api, Connection
+from tests.service.rp.api.service_harness import PLENTY
 
 if TYPE_CHECKING:
-    import signal
+    from collections.abc import Iterator
 
     from tests.service.rp.api.traffic_recorder import Recording
 
@@ -22,17 +27,20 @@ ROOT = Path(__file__).parents[4]
 
 
 class ServiceProcess:
-    def __init__(self, room: Path, ca_cert_data: str, database: str | None, recording: Recording) -> None:
-        self.room, self._database, self._recording = room, database or "", recording
-        self._ca_cert_data = ca_cert_data
-        self._port = free_port()
+    def __init__(
+        self, room: Path, ca_cert_data: str, database: str | None, recording: Recording, **more: Any
+    ) -> None:
+        self.room, self.log, self._ca_cert_data, self._recording = room, room / "log", ca_cert_data, recording
+        where = f"127.0.0.1:{free_port()}"
+        words = {"listen": where, "public_url": f"https://{where}", "state_dir": str(room / "state")}
+        self._document = json.dumps({**words, "database": database, "limits": PLENTY, **more})
+        self.settings = ServiceSettings.model_validate_json(self._document)
         self._process: ProcessHandle | None = None
-        self.log = room / "log"
 
     def start(self) -> None:
         self.room.mkdir(exist_ok=True)
-        words = (str(self.room / "state"), str(self._port), self._ca_cert_data, self._database)
-        program = (*parent_death_wrapper(), sys.executable, "-m", "tests.service.rp.api.program", *words)
+        words = ("-m", "tests.service.rp.api.program", self._document, self._ca_cert_data)
+        program = (*parent_death_wrapper(), sys.executable, *words)
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         self._process = spawn(program, log=self.log, env=paths)
         end = time.monotonic() + 60
@@ -53,10 +61,18 @@ class ServiceProcess:
     @property
     def api(self) -> Api:
         """Returns a new client with its own connections, as local admin."""
-        state = self.room / "state"
-        authority = str(state / "tls" / "ca.crt")
-        connection = Connection.to(f"https://127.0.0.1:{self._port}", authority, self._recording)
-        return Api(connection, f"Bearer {(state / 'admin.key').read_text().strip()}")
+        authority = str(self.settings.state_dir / "tls" / "ca.crt")
+        connection = Connection.to(self.settings.origin, authority, self._recording)
+        return Api(connection, f"Bearer {self.settings.admin_key_file.read_text().strip()}")
+
+    @contextmanager
+    def running(self) -> Iterator[Api]:
+        """Runs the service and kills it at the end, as a power cut does."""
+        self.start()
+        try:
+            yield self.api
+        finally:
+            self.kill(signal.SIGKILL)
 
     def kill(self, sig: signal.Signals, seconds: float = 30) -> None:
         assert self._process

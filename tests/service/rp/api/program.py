@@ -1,12 +1,11 @@
 """Runs the service as a separate process with simulated clusters, for crash tests.
 
-python -m tests.service.rp.api.program STATE PORT CA-CERT-DATA [DATABASE]
+python -m tests.service.rp.api.program SETTINGS CA-CERT-DATA
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import uvloop
 
@@ -14,7 +13,6 @@ from aks_flex_rp.server import Server, configure_logging, listen
 from aks_flex_rp.service import Service
 from aks_flex_rp.settings import ServiceSettings
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.service_harness import PLENTY
 
 
 async def serve(settings: ServiceSettings, ca_cert_data: str) -> None:
@@ -22,15 +20,8 @@ async def serve(settings: ServiceSettings, ca_cert_data: str) -> None:
     await server.run_service(listen(settings), lambda *_: None)
 
 
-def main(state: str, port: str, ca_cert_data: str, database: str = "") -> None:
-    words = {
-        "listen": f"127.0.0.1:{port}",
-        "public_url": f"https://127.0.0.1:{port}",
-        "state_dir": Path(state),
-        "database": database or None,
-        "limits": PLENTY,
-    }
-    settings = ServiceSettings.model_validate(words)
+def main(document: str, ca_cert_data: str) -> None:
+    settings = ServiceSettings.model_validate_json(document)
     configure_logging(settings.log)
     uvloop.run(serve(settings, ca_cert_data))
 

@@ -19,11 +19,15 @@ from aks_flex_rp.settings import ServiceSettings
 from tests.service.ports import free_port
 from tests.service.rp.api import callers
 from tests.service.rp.api.client import Api, Connection
+from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from pathlib import Path
 
+    from aks_flex_rp.nodes.join_tracker import JoinTracker
+    from aks_flex_rp.store.base import Store
+    from aks_flex_rp.store.model import Node
     from tests.service.rp.api.fake_clusters import FakeClusters
     from tests.service.rp.api.traffic_recorder import Recording
 
@@ -43,6 +47,20 @@ class Running:
     @property
     def admin(self) -> Api:
         return Api(self.connection, f"Bearer {self.service.settings.admin_key_file.read_text().strip()}")
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+    @property
+    def tracker(self) -> JoinTracker:
+        return self.service.join_tracker
+
+    def node(self, name: str) -> Node:
+        """Returns a node as it is stored."""
+        found = self.call(self.store.node(PLANT.key, name))
+        assert found
+        return found
 
     @property
     def log(self) -> str:

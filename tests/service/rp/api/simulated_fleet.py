@@ -60,7 +60,7 @@ class SimulatedFleet:
         return self.api.cluster.key
 
     def change(self, name: str, change: Callable[[Node], Node]) -> None:
-        store = self.service.service.store
+        store = self.service.store
 
         async def write() -> None:
             node = await store.node(self.cluster, name)
@@ -73,7 +73,7 @@ class SimulatedFleet:
         """Writes the template and returns its revision."""
         answer = self.api.pool("PUT", self.pool, body={"properties": {"template": template}})
         assert answer.status in {200, 201}, answer.json
-        revision: int = answer.json["properties"]["revision"]
+        revision: int = answer.properties["revision"]
         return revision
 
     def start(self, name: str = "r1", **properties: Any) -> Answer:
@@ -83,14 +83,14 @@ class SimulatedFleet:
         return self.api.pool(method, self.pool, "rollouts", *([name] if name else []), *below, body=body)
 
     def shown(self, name: str = "r1") -> Any:
-        return self.rollout("GET", name).json["properties"]
+        return self.rollout("GET", name).properties
 
     def states(self, name: str = "r1") -> dict[str, str]:
         listed = self.rollout("POST", name, "listNodes", body={}).json["value"]
         return {each["name"]: each["state"] for each in listed}
 
     def revisions(self) -> dict[str, int]:
-        return {name: self.api.get(name).json["properties"]["poolRevision"] for name in self.names}
+        return {name: self.api.get(name).properties["poolRevision"] for name in self.names}
 
     def work(self) -> None:
         """Lets every node that is not silent take over what it was given, and report."""
@@ -99,7 +99,7 @@ class SimulatedFleet:
                 self.work_on(name)
 
     def work_on(self, name: str) -> None:
-        properties = self.api.get(name).json["properties"]
+        properties = self.api.get(name).properties
         version, config = properties["configVersion"], properties["config"]
         self.seen(name)
         report: dict[str, Any] = {"kubeletVersion": config["kubernetes"]["version"]}
@@ -122,7 +122,7 @@ class SimulatedFleet:
 
     def seen(self, name: str, at: float | None = None) -> None:
         moment = time.time() if at is None else at
-        self.service.call(self.service.service.store.seen([(self.cluster, name, moment)]))
+        self.service.call(self.service.store.seen([(self.cluster, name, moment)]))
 
     def work_until(self, *states: str, name: str = "r1", seconds: float = 60.0) -> Any:
         """Lets the nodes work until the roll-out has one of these states, and returns it."""

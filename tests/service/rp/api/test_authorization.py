@@ -117,7 +117,7 @@ def rotation_to_a_new_key(api: Api, name: str) -> dict[str, str]:
 
 def key_header(admin: Api, name: str) -> str:
     """Creates a node, binds a key to it, and returns the credential of the key."""
-    url = admin.put(name, {"properties": {}}, url=True).properties["configUrl"]
+    url = admin.url_of(name, {"properties": {}})
     key = HeldKey()
     assert admin.fetch(url, key=key).status == 200
     assertion = key.assertion(admin.cluster.node(name), f"aks-flex-rp:of-{admin.cluster.name.lower()}")
@@ -263,7 +263,7 @@ def test_denied_request_is_audited_with_caller_and_source(service: Running, tena
 
     refused = stranger.delete(name)
 
-    [event] = service.admin.audit(name, what="delete").json["value"]
+    [event] = service.admin.events(name, "delete")
     assert event["outcome"] == "denied"
     assert event["who"] == "app 70000000"
     assert event["source"] == "127.0.0.1"

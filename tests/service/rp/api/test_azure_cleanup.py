@@ -71,7 +71,7 @@ def after_report(service: Running, name: str, arm: FakeArm | None, reported: lis
 
 
 def cleanup_event(admin: Api, name: str) -> dict[str, Any]:
-    [event] = admin.audit(name, what="azure.cleanup").json["value"]
+    [event] = admin.events(name, "azure.cleanup")
     found: dict[str, Any] = event["detail"]
     return found
 

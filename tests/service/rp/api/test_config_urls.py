@@ -36,26 +36,26 @@ def end_by_deletion(service: Running, name: str) -> None:
 
 def end_by_attempt(service: Running, name: str) -> None:
     [used] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
-    service.call(service.service.join_tracker.on_token_csr(PLANT.key, name, used, "csr-1"))
+    service.call(service.tracker.on_token_csr(PLANT.key, name, used, "csr-1"))
 
 
 ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]
 
 
 def test_list_config_url_replaces_url_and_is_audited(admin: Api, name: str) -> None:
-    before = admin.put(name, token(), url=True).properties["configUrl"]
+    before = admin.url_of(name, token())
 
     answer = admin.list_url(name)
 
     assert admin.fetch(answer.json["configUrl"]).status == 200
     assert admin.fetch(before).status == 404
     assert answer.json.keys() == admin.regenerate(name).json.keys()
-    whats = [each["what"] for each in admin.audit(name).json["value"]]
+    whats = [each["what"] for each in admin.events(name)]
     assert whats.count("regenerateToken") == 2
 
 
 def test_config_url_can_be_fetched_repeatedly_before_it_expires(admin: Api, name: str) -> None:
-    url = admin.put(name, token(), url=True).properties["configUrl"]
+    url = admin.url_of(name, token())
 
     first, second = admin.fetch(url), admin.fetch(url)
 
@@ -69,7 +69,7 @@ def test_config_url_can_be_fetched_repeatedly_before_it_expires(admin: Api, name
 def test_config_url_is_revoked_by_write_deletion_or_join_attempt(
     service: Running, name: str, end: Callable[[Running, str], object]
 ) -> None:
-    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+    url = service.admin.url_of(name, token())
     assert service.admin.fetch(url).status == 200
 
     end(service, name)
@@ -81,7 +81,7 @@ def test_config_url_is_revoked_by_write_deletion_or_join_attempt(
 def test_bootstrap_token_is_revoked_together_with_config_url(
     service: Running, name: str, end: Callable[[Running, str], object]
 ) -> None:
-    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+    url = service.admin.url_of(name, token())
     used = service.admin.fetch(url).json["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
     assert used in service.clusters.tokens
 
@@ -124,18 +124,18 @@ def test_guessed_config_url_returns_404_like_revoked_one(admin: Api, wrong: str)
 
 
 def test_head_request_does_not_consume_config_url(admin: Api, name: str) -> None:
-    url = admin.put(name, token(), url=True).properties["configUrl"]
+    url = admin.url_of(name, token())
 
     assert admin.fetch(url, "HEAD").status == 405
-    assert admin.get(name).properties["status"]["joinState"] == "Created"
+    assert admin.status(name)["joinState"] == "Created"
 
 
 def test_config_url_fetch_is_audited_with_source_address(admin: Api, name: str) -> None:
-    url = admin.put(name, token(), url=True).properties["configUrl"]
+    url = admin.url_of(name, token())
     request = admin.fetch(url).headers["x-ms-request-id"]
 
-    assert admin.get(name).properties["status"]["joinState"] == "ConfigFetched"
-    [event] = admin.audit(name, what="configUrl.fetched").json["value"]
+    assert admin.status(name)["joinState"] == "ConfigFetched"
+    [event] = admin.events(name, "configUrl.fetched")
     assert (event["source"], event["request"], event["who"]) == ("127.0.0.1", request, "bearer of the URL")
 
 

@@ -187,11 +187,11 @@ def test_node_is_not_stored_when_cluster_is_removed_during_put(
     monkeypatch.setattr(service.clusters, "is_there", gone)
 
     assert_refused(admin.put(name), 404, "ParentResourceNotFound")
-    assert service.call(service.service.store.node(PLANT.key, name)) is None
+    assert service.call(service.store.node(PLANT.key, name)) is None
 
 
 def test_sweep_deletes_expired_audit_events(service: Running, name: str) -> None:
-    store, resource = service.service.store, f"/old/{name}"
+    store, resource = service.store, f"/old/{name}"
     now = time.time()
     service.call(
         store.record(

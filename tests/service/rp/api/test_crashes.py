@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,13 @@ from aks_flex_rp.nodes.join_tracker import JoinTracker
 from aks_flex_rp.nodes.machine_claims import FetchingClient
 from aks_flex_rp.server import STOP_SECONDS
 from tests.service.rp.api.bodies import token
+from tests.service.rp.api.client import secret_of
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import MANAGED, ONE, TWO, Machine, NodeWithKey
 from tests.service.rp.api.processes import ServiceProcess
 from tests.service.rp.api.traffic_recorder import Recording
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,10 +158,8 @@ def test_sigterm_releases_held_polls_and_stops_service(process: ServiceProcess) 
     etag = api.put("edge", token()).headers["etag"]
     with ThreadPoolExecutor(3) as pool:
         held = [pool.submit(lambda: api.get("edge", if_none_match=etag, prefer="wait=50")) for _ in range(3)]
-        end = time.monotonic() + PATIENCE
-        while "aks_flex_rp_held_polls 3.0" not in api.ask("GET", "/metrics", query={}).text:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        metrics = partial(api.ask, "GET", "/metrics", query={})
+        until(lambda: "aks_flex_rp_held_polls 3.0" in metrics().text, "the polls are held", PATIENCE)
 
         process.kill(signal.SIGTERM, STOP_SECONDS / 2)  # although clients keep their connections open
 
@@ -276,7 +277,7 @@ def test_no_use_is_lost_or_taken_twice_by_sigkill(process: ServiceProcess) -> No
     names = [each.json["config"]["node"]["name"] for each in answers.values() if each.status == 200]
     assert len(names) == len(set(names)) == uses == made.uses
     assert {each["nodeName"] for each in made.machines} == set(names)
-    refused = [each.json["error"]["code"] for each in answers.values() if each.status == 409]
+    refused = [each.error["code"] for each in answers.values() if each.status == 409]
     assert refused == ["EnrolmentExhausted"] * 3
 
 
@@ -292,7 +293,7 @@ def fetch_and_stop(service: Running, node: NodeWithKey, machine: Machine, at: in
     context = service.service.context
     store: Any = StoppingStore(context.store, at, after=after)
     tracker = JoinTracker(replace(context, store=store), no_cluster, lambda _: None)
-    secret = node.url.partition("#")[0].rpartition("/")[2]
+    secret = secret_of(node.url)
     bundle = service.call(service.service._bundles.fetch(secret, time.time()))
     assert bundle
     try:
@@ -327,7 +328,7 @@ def test_killed_service_binds_each_url_to_one_of_two_machines(process: ServicePr
     running = threading.Event()
     running.set()
     names = [f"bind-{number}" for number in range(ROUNDS)]
-    urls = {name: process.api.put(name, MANAGED, url=True).properties["configUrl"] for name in names}
+    urls = {name: process.api.url_of(name, MANAGED) for name in names}
     machines = {(name, each.id): Machine(process.api, name, each) for name in names for each in (ONE, TWO)}
 
     def fetch(key: tuple[str, str]) -> None:

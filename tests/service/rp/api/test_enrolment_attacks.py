@@ -60,7 +60,7 @@ def released(admin: Api, first: EnrollingMachine) -> EnrollingMachine:
 def fetch_as_other(admin: Api, node: str) -> Machine:
     """Lets another machine fetch the configuration of the node, which was to be replaced."""
     other = Machine(admin, node, TWO)
-    assert other.fetch(admin.regenerate(node, replaceMachine=True).json["configUrl"]).status == 200
+    assert other.fetch(admin.new_url(node, replaceMachine=True)).status == 200
     return other
 
 
@@ -329,7 +329,7 @@ def test_name_given_by_two_replicas_at_once_is_given_once(
     async def late(found: Any, machine_request: Any) -> tuple[str, int]:
         result = await look(found, machine_request)
         if found.key == other.id and not taken:
-            earlier = await service.service.store.enrolment(PLANT.key, one.id)
+            earlier = await service.store.enrolment(PLANT.key, one.id)
             assert earlier
             taken.append((await service.service.enroller._claim(earlier, winner.request)).node)
         return result
@@ -405,7 +405,7 @@ def test_invalid_template_takes_no_use(admin: Api, made: PoolEnrolment) -> None:
 def test_machine_is_not_enrolled_if_the_url_is_revoked_meanwhile(
     service: Running, made: PoolEnrolment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, mint = service.service.store, service.clusters.mint
+    store, mint = service.store, service.clusters.mint
 
     async def slow(key: str, node: str, expires: float) -> Any:
         found = await store.enrolment(PLANT.key, made.id)
@@ -432,7 +432,7 @@ def test_refused_machines_do_not_fill_the_audit_log(service: Running, made: Pool
     assert reasons == ["EnrolmentRevoked", "MachineCloned"]
 
     later = time.time() + WINDOW_SECONDS
-    service.call(service.service.enroller.refusals.flush(service.service.store, later))
+    service.call(service.service.enroller.refusals.flush(service.store, later))
 
     counted = made.events("enrolment.refused")[0]
     assert (counted["detail"]["failures"], counted["detail"]["reason"]) == (19, "EnrolmentRevoked")

@@ -98,14 +98,14 @@ def test_same_key_in_parallel_takes_one_use(enrolment: Enrol) -> None:
 
 def test_revoked_enrolment_refuses_new_machines_only(made: PoolEnrolment) -> None:
     machine = made.enrolled("a")
-    assert made.act("revoke").json["properties"]["state"] == "Revoked"
+    assert made.act("revoke").properties["state"] == "Revoked"
     made.refuses(made.machine("b"), "EnrolmentRevoked")
     assert made.enrol(machine).status == 200  # its node exists, and it may retry the join
     assert made.act("revoke").status == 200
 
 
 def expire(service: Running, made: PoolEnrolment) -> None:
-    store = service.service.store
+    store = service.store
     found = service.call(store.enrolment(PLANT.key, made.id))
     assert found
     service.call(store.put_enrolment(replace(found, expires=1.0)))
@@ -177,7 +177,7 @@ def test_two_machines_with_one_host_name_never_share_a_node(enrolment: Enrol) ->
 
 def claim(service: Running, made: PoolEnrolment, machine: EnrollingMachine) -> str:
     """Takes a use for the machine, as a provider that stops before it creates the node. Returns the node's name."""
-    found = service.call(service.service.store.enrolment(PLANT.key, made.id))
+    found = service.call(service.store.enrolment(PLANT.key, made.id))
     assert found
     return service.call(service.service.enroller._claim(found, machine.request)).node
 

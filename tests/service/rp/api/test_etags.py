@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.service.rp.api.bodies import token
-from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def test_write_with_stale_etag_is_refused(admin: Api, name: str) -> None:
 
     assert_refused(admin.put(name, token(maxPods=8), if_match=etag), 412, "PreconditionFailed")
     assert_refused(admin.delete(name, if_match=etag), 412, "PreconditionFailed")
-    assert admin.get(name).json["properties"]["nodeConfig"] == current["properties"]["nodeConfig"]
+    assert admin.get(name).properties["nodeConfig"] == current["properties"]["nodeConfig"]
 
 
 def test_if_match_is_refused_when_node_does_not_exist(admin: Api, name: str) -> None:
@@ -63,7 +62,7 @@ def test_etag_changes_with_config_but_not_with_status(admin: Api, name: str) -> 
 
 
 def test_refused_write_does_not_replace_config_url(admin: Api, name: str) -> None:
-    url = admin.put(name, token(), url=True).properties["configUrl"]
+    url = admin.url_of(name, token())
 
     admin.put(name, token(), url=True, if_none_match="*")
     admin.put(name, token(maxPods=0), url=True)
@@ -89,9 +88,8 @@ def test_config_version_is_time_of_write(admin: Api, name: str) -> None:
 def test_config_versions_increase_when_clock_moves_backwards(service: Running, name: str) -> None:
     service.admin.put(name)
     ahead = int(time.time()) + AHEAD
-    store = service.service.store
-    node = service.call(store.node(PLANT.key, name))
-    assert node
+    store = service.store
+    node = service.node(name)
     service.call(store.put_node(replace(node, version=ahead, etag=f'"{ahead}"'), node.etag))
 
     assert int(service.admin.put(name).properties["configVersion"]) == ahead + 1

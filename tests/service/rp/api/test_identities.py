@@ -43,7 +43,7 @@ class Joining:
     def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
         self.service, self.admin, self.name = service, service.admin, name
         self.node = self.admin.by(tenant, callers.NODE)
-        self.url: str = self.admin.put(name, body(way), url=True).properties["configUrl"]
+        self.url: str = self.admin.url_of(name, body(way))
 
     def report(self, document: dict[str, Any]) -> Answer:
         return self.node.report(self.name, document)
@@ -67,7 +67,7 @@ class Joining:
         return str(self.admin.status(self.name)["joinState"])
 
     def sees(self, what: str, *words: Any) -> Any:
-        return self.service.call(getattr(self.service.service.join_tracker, what)(PLANT.key, self.name, *words))
+        return self.service.call(getattr(self.service.tracker, what)(PLANT.key, self.name, *words))
 
     def events(self, what: str) -> Any:
         return self.admin.events(self.name, what)
@@ -260,14 +260,14 @@ def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
 
 
 def test_node_deleted_during_access_grant_has_no_access(racing: Joining) -> None:
-    happens(racing, lambda: racing.service.service.store.delete_node(PLANT.key, racing.name, None))
+    happens(racing, lambda: racing.service.store.delete_node(PLANT.key, racing.name, None))
 
     assert_refused(racing.begin(), 404, "ResourceNotFound")
     assert racing.given is None
 
 
 def test_node_whose_identity_changes_during_access_grant_has_no_access(racing: Joining) -> None:
-    store = racing.service.service.store
+    store = racing.service.store
 
     async def change() -> None:
         found = await store.node(PLANT.key, racing.name)
@@ -373,7 +373,7 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     service.admin.put(name, principal())
     made = principal(secret=None)
     made["properties"]["azureAuth"]["servicePrincipal"]["certificateOnMachine"] = True
-    url = service.admin.put(name, made, url=True).properties["configUrl"]
+    url = service.admin.url_of(name, made)
 
     node = service.admin.by(tenant, callers.NODE)
     assert SECRET not in json.dumps(node.credentials(name).json)

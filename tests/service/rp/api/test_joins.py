@@ -23,11 +23,11 @@ class Watch:
 
     def __init__(self, service: Running, name: str, body: dict[str, Any] | None = None) -> None:
         self.service, self.name = service, name
-        self.url = service.admin.put(name, body or token(), url=True).properties["configUrl"]
+        self.url = service.admin.url_of(name, body or token())
         self.token = next(each for each, (node, _) in service.clusters.tokens.items() if node == name)
 
     def asks(self, what: str, *words: Any, node: str = "") -> Any:
-        tracker = self.service.service.join_tracker
+        tracker = self.service.tracker
         return self.service.call(getattr(tracker, what)(PLANT.key, node or self.name, *words))
 
     def sees(self, what: str, *words: Any) -> None:
@@ -55,7 +55,7 @@ class Watch:
 
     @property
     def events(self) -> list[str]:
-        return [each["what"] for each in reversed(self.service.admin.audit(self.name).json["value"])]
+        return [each["what"] for each in reversed(self.service.admin.events(self.name))]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Ap
     assert watch.state == "Failed"
     assert "It is for another node." in watch.status["joinFailure"]
     assert "regenerateToken" in watch.status["joinFailure"]
-    [event] = admin.audit(watch.name, what="certificate.denied").json["value"]
+    [event] = admin.events(watch.name, "certificate.denied")
     assert (event["outcome"], event["detail"]["csr"]) == ("denied", "csr-2")
 
 
@@ -107,7 +107,7 @@ def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: 
     [ready] = watch.status["conditions"]
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 
-    admin.fetch(admin.regenerate(watch.name).json["configUrl"])
+    admin.fetch(admin.new_url(watch.name))
     assert watch.state == "ConfigFetched"
 
 
@@ -126,12 +126,12 @@ def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch
     assert (condition["status"], condition["reason"]) == ("True", "NotMonitored")
     assert f"aks-flex-rp node join-command --name {watch.name}" in condition["message"]
     assert written["status"]["cause"] == condition["message"]
-    admin.fetch(admin.regenerate(watch.name).json["configUrl"])
+    admin.fetch(admin.new_url(watch.name))
     assert pending(admin.get(watch.name).properties) == []
 
 
 def test_revoked_bootstrap_token_is_rejected_and_new_config_url_works(watch: Watch, admin: Api) -> None:
-    old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
+    old, url = watch.token, admin.new_url(watch.name)
 
     assert watch.asks("on_token_csr", old, "csr-1") is False
 
@@ -162,9 +162,9 @@ def test_only_current_bootstrap_token_is_expected(watch: Watch, admin: Api) -> N
 
 
 def test_refusal_without_node_is_audited_at_cluster(service: Running, admin: Api) -> None:
-    service.call(service.service.join_tracker.on_csr_denied(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
+    service.call(service.tracker.on_csr_denied(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
 
-    assert any(each["detail"].get("csr") == "csr-9" for each in admin.audit().json["value"])
+    assert any(each["detail"].get("csr") == "csr-9" for each in admin.events())
 
 
 def test_ready_condition_of_unmonitored_node_is_set_by_cluster(watch: Watch) -> None:
@@ -215,7 +215,7 @@ def test_join_tracker_returns_current_and_former_taints_of_node(watch: Watch, ad
 
 
 def test_join_tracker_returns_custom_api_server_urls_of_nodes(watch: Watch, admin: Api) -> None:
-    tracker, call = watch.service.service.join_tracker, watch.service.call
+    tracker, call = watch.service.tracker, watch.service.call
 
     def servers() -> frozenset[str]:
         return call(tracker.api_server_urls(PLANT.key))
@@ -228,7 +228,7 @@ def test_join_tracker_returns_custom_api_server_urls_of_nodes(watch: Watch, admi
 
 
 def report_failure(admin: Api, url: str, document: dict[str, Any]) -> int:
-    path = url.partition("#")[0].removeprefix(admin.connection.url)
+    path = admin.connection.path_of(url)
     headers = {"Content-Type": "application/json"}
     return admin.connection.ask("POST", path, headers, json.dumps(document).encode()).status
 
@@ -241,7 +241,7 @@ def test_failed_preflight_is_reported_with_the_config_url(watch: Watch, admin: A
     assert report_failure(admin, watch.url, PREFLIGHT) == 200
 
     assert (watch.state, watch.status["joinFailure"]) == ("Failed", PREFLIGHT["joinFailure"])
-    [event] = [each for each in admin.audit(watch.name).json["value"] if each["what"] == "join.failed"]
+    [event] = [each for each in admin.events(watch.name) if each["what"] == "join.failed"]
     assert (event["who"], event["detail"]["why"]) == ("bearer of the URL", PREFLIGHT["joinFailure"])
 
 

@@ -128,7 +128,7 @@ def test_next_link_ignores_unrelated_referer(nodes: Api) -> None:
 
 def test_list_shows_the_name_of_a_refused_record_and_why(service: Running, nodes: Api) -> None:
     """Attack: someone changes the row of a node in the database, and the node disappears from lists."""
-    store: Any = service.service.store
+    store: Any = service.store
     attack = 'UPDATE nodes SET properties = \'{"nodeConfig":{"labels":{"site":"evil"}}}\' WHERE key = $1'
     nodes.put("list-2b", token())
     try:

@@ -122,7 +122,7 @@ def test_copy_with_the_key_is_refused_before_the_owner_is_recorded(node: NodeWit
     first, copy = node.fetched(), node.machine(TWO)
     copy.key = first.key
     node.service.clusters.machines[node.name] = NodeMachine(ONE, ready=True)
-    node.service.call(node.service.service.join_tracker.on_node_observed(PLANT.key, node.name, HEARD_LATE))
+    node.service.call(node.service.tracker.on_node_observed(PLANT.key, node.name, HEARD_LATE))
 
     assert_refused(copy.get(), 409, "NodeOnAnotherMachine")
     assert first.get().status == 200

@@ -19,7 +19,7 @@ from aks_flex_rp.delivery.config_url import delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
-from tests.service.rp.api.client import API_VERSION
+from tests.service.rp.api.client import API_VERSION, secret_of
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import TWO, NodeWithKey, rotate, rotation
 from tests.service.rp.api.test_arm import assert_refused
@@ -128,7 +128,7 @@ def test_url_that_ends_during_a_fetch_binds_no_key(
 
 def test_url_of_an_earlier_attempt_binds_no_key(service: Running, node: NodeWithKey) -> None:
     """Someone with access to the database puts a retired URL back, which is in their hands."""
-    store, secret = service.service.store, node.url.partition("#")[0].rpartition("/")[2]
+    store, secret = service.store, secret_of(node.url)
     sealed = service.call(store.fetch_delivery(delivery_id(secret), 0.0))
     assert sealed
     node.joined()
@@ -187,8 +187,8 @@ def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
     assert (event["source"], event["detail"]["machine"]["id"]) == ("127.0.0.1", TWO.id)
 
     later = time.time() + WINDOW_SECONDS
-    tracker = node.service.service.join_tracker
-    node.service.call(tracker.refused_fetches.flush(node.service.service.store, later))
+    tracker = node.service.tracker
+    node.service.call(tracker.refused_fetches.flush(node.service.store, later))
 
     counted, first = node.events("machine.refused")
     assert (first, counted["detail"]["failures"], counted["outcome"]) == (event, 19, "denied")
@@ -225,7 +225,7 @@ def test_machine_is_cut_off_by_its_identity_before_it_has_a_key(service: Running
 @pytest.mark.parametrize("column", ["expires", "node"])
 def test_changed_row_of_a_config_url_is_refused(service: Running, node: NodeWithKey, name: str, column: str) -> None:
     """A database administrator makes a URL valid for longer, or gives it to another node."""
-    store: Any = service.service.store
+    store: Any = service.store
     other, owner = NodeWithKey(service, f"{name}-other"), node.fetched()
     if column == "expires":
         service.call(store._write_many("UPDATE deliveries SET expires = expires + 86400 WHERE node = $1", [(name,)]))

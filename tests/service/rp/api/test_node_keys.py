@@ -17,6 +17,7 @@ from aks_flex_node.api.node_keys import AUDIENCE_HEADER, MAX_TOKEN_LENGTH, PROOF
 from tests.node_key_client import HeldKey, with_claims, with_header
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal, token
+from tests.service.rp.api.client import secret_of
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 from tests.service.rp.api.keyed_nodes import AUDIENCE, MANAGED, ONE, TWO, NodeWithKey, rotate
 from tests.service.rp.api.test_arm import assert_refused
@@ -229,7 +230,7 @@ def test_key_has_one_thumbprint_whatever_its_encoding(node: NodeWithKey) -> None
     machine = node.machine()
     jwk = machine.key.public.jwk
     other = jwk["x"][:-1] + letters[letters.index(jwk["x"][-1]) ^ 1]
-    claims = {"aud": url_audience(node.url.partition("#")[0].rpartition("/")[2])}
+    claims = {"aud": url_audience(secret_of(node.url))}
 
     def fetch(x: str) -> Answer:
         header = {"alg": "ES256", "typ": PROOF_TYPE, "jwk": {**jwk, "x": x}}
@@ -260,7 +261,7 @@ def test_revoked_key_is_refused_at_once_and_a_new_join_binds_another(node: NodeW
     etag = machine.get().headers["etag"]
     recorded = machine.api(machine.assertion())
     assert recorded.get(node.name, if_none_match=etag).status == 304
-    stolen = machine.api().regenerate(node.name).json["configUrl"]  # a thief has asked for a URL before
+    stolen = machine.api().new_url(node.name)  # a thief has asked for a URL before
 
     assert node.revoke().json["thumbprint"] == machine.key.thumbprint
 
@@ -361,7 +362,7 @@ def test_node_gets_a_new_token_for_itself_after_months(node: NodeWithKey) -> Non
     """A key does not expire: the node asks for a URL by it, and only this key may fetch the URL."""
     machine = node.joined()
 
-    url = machine.api().regenerate(node.name).json["configUrl"]
+    url = machine.api().new_url(node.name)
 
     assert node.machine(TWO).fetch(url).status == 409
     fetched = machine.fetch(url)

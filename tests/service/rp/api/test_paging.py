@@ -62,7 +62,7 @@ def test_entra_sign_in_is_rate_limited_by_address_and_failures_are_audited(
         done = [ask(service, "/ui/sign-in/entra/done?code=guess&state=guess") for _ in range(4)]
         assert [each.status for each in done] == [401, 401, 401, 429]
         assert ask(service, "/ui/sign-in/entra").status == 429
-        events = service.call(service.service.store.audit(what="signIn"))
+        events = service.call(service.store.audit(what="signIn"))
         assert [(each.who, each.outcome) for each in events] == [("somebody", "denied")], "the others are counted"
 
 
@@ -71,7 +71,7 @@ def test_automatic_page_refresh_does_not_extend_session(
 ) -> None:
     with run_service() as service:
         cookie = sign_in(service)
-        store, now = service.service.store, time.time()
+        store, now = service.store, time.time()
         name = hashlib.sha256(cookie.partition("=")[2].encode()).hexdigest()
         service.call(store.use_session(name, now - 1800))
 

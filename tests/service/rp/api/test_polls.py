@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +48,7 @@ def node(service: Running, tenant: Tenant, name: str) -> Api:
 
 def held(service: Running, count: int = 1) -> None:
     """Waits until this many polls are waiting."""
-    end = time.monotonic() + SOON
-    while service.service.poll_cache.held_polls < count:
-        assert time.monotonic() < end, f"{service.service.poll_cache.held_polls} polls are held"
-        time.sleep(0.005)
+    until(lambda: service.service.poll_cache.held_polls >= count, f"{count} polls are held", SOON)
 
 
 def poll(pool: ThreadPoolExecutor, api: Api, name: str, prefer: str = LONG) -> Future[Answer]:
@@ -71,7 +68,7 @@ def test_poll_without_wait_preference_returns_304_immediately(node: Api, name: s
 def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant, name: str) -> None:
     """Attack: someone changes the row of a node in the database. Each poll ended with a stack trace in the log."""
     etag = service.admin.put(name, principal(client_of(name))).headers["etag"]
-    store: Any = service.service.store
+    store: Any = service.store
     service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name.lower(),)]))
     node, before = service.admin.by(tenant, client_of(name)), len(service.log)
 
@@ -161,10 +158,7 @@ def test_held_poll_is_released_when_client_disconnects(service: Running, node: A
     held(service)
 
     service.admin.put(name, principal())
-    end = time.monotonic() + SOON
-    while service.service.poll_cache.held_polls:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not service.service.poll_cache.held_polls, "no poll is held", SOON)
 
 
 def _give_up(api: Api, name: str, etag: str) -> None:
@@ -176,7 +170,7 @@ def _give_up(api: Api, name: str, etag: str) -> None:
 
 def delete_row(service: Running, name: str) -> None:
     """Deletes the row of a node in the database, as the service never does."""
-    store = service.service.store
+    store = service.store
     service.call(store._write_many("DELETE FROM nodes WHERE key = $1", [(name,)]))
 
 
@@ -191,7 +185,7 @@ def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node:
         assert_refused(refused, 404, "NodeNotKnown")
         assert classify(refused.status, {}, refused.content).state is ProviderState.NODE_NOT_KNOWN
     assert_refused(service.admin.get(name), 404, "ResourceNotFound")
-    store = service.service.store
+    store = service.store
     service.call(store.repair_fleet())
     [event] = service.call(store.audit(resource=f"{service.admin.cluster.node(name)}", what="record.refused"))
     assert event.detail == {"reason": "its row was deleted"}
@@ -203,7 +197,7 @@ def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node:
 def test_node_with_invalid_deletion_mark_is_not_told_to_leave(service: Running, node: Api, name: str) -> None:
     """Attack: a database administrator hides living nodes from SQL, so that they remove themselves."""
     assert node.get(name).status == 200
-    store = service.service.store
+    store = service.store
     service.call(store._write_many("UPDATE nodes SET gone = 2 WHERE key = $1", [(name,)]))
 
     async def resynchronize() -> None:

@@ -177,7 +177,7 @@ def test_template_reaches_nodes_only_by_apply(pool: PoolClient, name: str) -> No
 
     assert pool.apply(revision=1, nodeNames=[name.upper()]).json["applied"] == [name.upper()]
     assert (pool.node(name)["poolRevision"], pool.node(new)["poolRevision"]) == (1, 2)
-    events = pool.api.audit(name).json["value"]
+    events = pool.api.events(name)
     assert [each["detail"].get("poolRevision") for each in events][:2] == [1, 2]
 
 

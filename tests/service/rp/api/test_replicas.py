@@ -64,11 +64,11 @@ def test_node_written_on_one_replica_is_readable_on_the_other(pair: tuple[Runnin
 
 def test_config_url_is_served_and_revoked_on_every_replica(pair: tuple[Running, Running], name: str) -> None:
     one, other = pair
-    url = one.admin.put(name, token(), url=True).properties["configUrl"]
+    url = one.admin.url_of(name, token())
     elsewhere = url.replace(one.connection.url, other.connection.url)
 
     assert other.admin.fetch(elsewhere).status == 200
-    assert one.admin.get(name).properties["status"]["joinState"] == "ConfigFetched"
+    assert one.admin.status(name)["joinState"] == "ConfigFetched"
     other.admin.delete(name)
     assert one.admin.fetch(url).status == 404
 

@@ -8,17 +8,12 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
-from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
-
-
-def status(api: Api, name: str) -> Any:
-    return api.get(name).properties["status"]
 
 
 def test_status_report_returns_desired_config_version(admin: Api, name: str) -> None:
@@ -35,9 +30,9 @@ def test_status_report_can_set_join_state_failed_but_not_joined(admin: Api, name
     admin.put(name, principal())
 
     admin.report(name, {"joinState": "Joined"})
-    assert status(admin, name)["joinState"] == "Created"
+    assert admin.status(name)["joinState"] == "Created"
     admin.report(name, {"joinState": "Failed", "joinFailure": "No route to the API server."})
-    found = status(admin, name)
+    found = admin.status(name)
 
     assert (found["joinState"], found["joinFailure"]) == ("Failed", "No route to the API server.")
 
@@ -94,19 +89,16 @@ def test_heartbeats_update_last_seen_only_when_poll_cache_is_flushed(
     told = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}]}
     node.report(name, told)
     service.call(service.service.poll_cache.flush())
-    before = service.call(service.service.store.node(PLANT.key, name))
-    assert before
+    before = service.node(name)
 
     for _ in range(20):
         assert node.get(name, if_none_match=etag).status == 304
         node.report(name, told)
     last_seen = admin.get(name).properties["lastSeen"]
-    unflushed = service.call(service.service.store.node(PLANT.key, name))
+    unflushed = service.node(name)
     service.call(service.service.poll_cache.flush())
-    after = service.call(service.service.store.node(PLANT.key, name))
+    after = service.node(name)
 
-    assert unflushed
-    assert after
     assert unflushed.last_seen <= after.last_seen
     assert after.last_seen > before.last_seen
     assert last_seen

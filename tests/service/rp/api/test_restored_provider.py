@@ -21,7 +21,6 @@ from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.real import RootedHost
 from aks_flex_rp.node_keys import NodeKeys
 from tests.node_key_client import HeldKey
-from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import AUDIENCE, ONE, NodeWithKey
 
 if TYPE_CHECKING:
@@ -65,16 +64,12 @@ class Agent:
 
     def keys(self) -> NodeKeys:
         """Returns the keys that the provider knows."""
-        found = self.service.call(self.service.service.store.node(PLANT.key, self.node.name))
-        assert found
-        return found.join.keys
+        return self.service.node(self.node.name).join.keys
 
     def restore(self, keys: NodeKeys) -> None:
         """Puts earlier keys back, as a backup does, and forgets verified assertions, as the restart does."""
-        store = self.service.service.store
-        found = self.service.call(store.node(PLANT.key, self.node.name))
-        assert found
-        self.service.call(store.put_node(replace(found, join=found.join.with_keys(keys)), found.etag))
+        found = self.service.node(self.node.name)
+        self.service.call(self.service.store.put_node(replace(found, join=found.join.with_keys(keys)), found.etag))
         self.service.service.app.authorizer.verifier._seen.clear()
 
     def rotate(self) -> None:

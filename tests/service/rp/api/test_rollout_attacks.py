@@ -55,7 +55,7 @@ def test_reversal_of_an_earlier_roll_out_is_refused(service: Running) -> None:
         fleet.start(name)
         fleet.work_until("Succeeded", name=name)
     assert_refused(fleet.rollout("POST", "r1", "reverse"), 409, "RolloutStateConflict")
-    assert fleet.api.pool("GET", fleet.pool).json["properties"]["stableRevision"] == 3
+    assert fleet.api.pool("GET", fleet.pool).properties["stableRevision"] == 3
 
 
 def test_reader_cannot_order_in_other_letters(service: Running, tenant: Tenant) -> None:
@@ -117,7 +117,7 @@ def test_hostile_cause_of_a_node_stops_the_roll_out(service: Running, text: str)
     fleet.start()
 
     def fails() -> bool:
-        version = fleet.api.get(fleet.names[0]).json["properties"]["configVersion"]
+        version = fleet.api.get(fleet.names[0]).properties["configVersion"]
         failed = [{**each, "message": text[:32768]} for each in conditions(failed="x")]
         answer = fleet.api.report(fleet.names[0], {"failedConfigVersion": version, "conditions": failed})
         assert answer.status == 200

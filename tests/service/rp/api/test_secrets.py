@@ -9,6 +9,7 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal, token
+from tests.service.rp.api.client import secret_of
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def test_secrets_are_in_no_response_log_metric_or_stored_byte(
     service: Running, postgres: PostgresServer, tenant: Tenant, name: str
 ) -> None:
     admin = service.admin
-    url = admin.put(name, principal(), url=True).properties["configUrl"]
-    secret_part = url.partition("#")[0].rpartition("/")[2]
+    url = admin.url_of(name, principal())
+    secret_part = secret_of(url)
     bundle = admin.fetch(url).json["config"]["azure"]
     bootstrap = bundle["bootstrapToken"]["token"].partition(".")[2]
     assert bundle["servicePrincipal"]["clientSecret"] == SECRET
@@ -70,7 +71,7 @@ def test_put_without_secret_keeps_stored_secret(admin: Api, name: str) -> None:
 
     assert updated.status == 200
     assert admin.credentials(name).json["servicePrincipal"]["clientSecret"] == SECRET
-    url = admin.regenerate(name).json["configUrl"]
+    url = admin.new_url(name)
     assert admin.fetch(url).json["config"]["azure"]["servicePrincipal"]["clientSecret"] == SECRET
 
 

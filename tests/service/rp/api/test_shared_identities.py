@@ -86,7 +86,7 @@ def test_identity_under_its_other_id_acts_only_as_the_first_node(
     assert acts(node, name) == {200}
     assert acts(node, other) == {403}
     etag, before = admin.get(other).headers["etag"], len(service.log)
-    with counted_reads(service.service.store) as reads:
+    with counted_reads(service.store) as reads:
         for _ in range(5):
             assert_refused(node.get(other, if_none_match=etag), 403, "IdentityInUse")
     assert reads == []
@@ -94,7 +94,7 @@ def test_identity_under_its_other_id_acts_only_as_the_first_node(
     condition = admin.condition(other, "IdentityShared")
     assert (condition["status"], condition["reason"]) == ("True", "SignedInAsAnotherNode")
     assert f"signed in as node {name}" in condition["message"]
-    assert service.call(service.service.store.repair_fleet()) == 0
+    assert service.call(service.store.repair_fleet()) == 0
     assert acts(node, name) == {200}
 
     admin.delete(name)
@@ -186,7 +186,7 @@ def test_identity_can_be_used_again(admin: Api, node: Api, identity: str, name: 
 
 
 def test_two_replicas_give_an_identity_to_one_node(service: Running, identity: str, name: str) -> None:
-    store = service.service.store
+    store = service.store
     who = f"{object_id(identity)}@tenant"
     assert service.call(store.own_identity(who, PLANT.key, name, who)) is True
     assert service.call(store.own_identity(who, PLANT.key, f"{name}-2", who)) is False

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.api.node_keys import KEY_HEADER
-from tests.node_key_client import HeldKey
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import ISLAND
 from tests.service.rp.api.test_arm import assert_refused
@@ -31,8 +29,7 @@ def test_valid_body_creates_node_with_bundle_that_agent_accepts(admin: Api, name
 
     assert made.status == 201, made.text
     url = made.properties["configUrl"]
-    path = url.partition("#")[0].removeprefix(admin.connection.url)
-    bundle = admin.connection.ask("GET", path, {KEY_HEADER: HeldKey().url_proof(url)})
+    bundle = admin.fetch(url)
     assert bundle.status == 200
     if case.agent:
         loaded = load_text(bundle.text, "the bundle", {}, {})
@@ -112,7 +109,7 @@ def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name:
     [shown] = [each for each in made.properties["status"]["conditions"] if each["type"] == "VersionsTested"]
     assert (shown["status"], shown["reason"]) == ("False", "VersionNotTested")
     assert shown["message"] == "runc 1.1.12 is not in the table of tested versions (1.4, 1.5)."
-    assert shown in admin.get(name).properties["status"]["conditions"]
+    assert shown in admin.status(name)["conditions"]
 
     tested = admin.put(name, {"properties": {"versions": {"runc": "1.5.2"}}}).properties["status"]["conditions"]
     assert "VersionsTested" not in [each["type"] for each in tested]

@@ -26,6 +26,10 @@ class Outcome:
     def json(self) -> Any:
         return json.loads(self.out)
 
+    @property
+    def properties(self) -> Any:
+        return self.json["properties"]
+
 
 @dataclass(frozen=True)
 class Person:

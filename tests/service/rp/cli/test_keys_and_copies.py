@@ -98,7 +98,7 @@ def fleet(made: ServiceSettings, clusters: list[ClusterInfo]) -> PoolFleet:
         enrolled, waiting = open_.machine("a"), manual.machine("b")
         assert (open_.enrol(enrolled).status, manual.enrol(waiting).status) == (200, 202)
         assert service.admin.put("edge-1", principal()).status == 201
-        url = service.admin.put("edge-2", token(), url=True).properties["configUrl"]
+        url = service.admin.url_of("edge-2", token())
         service.admin.put("gone")
         service.admin.delete("gone")
     return PoolFleet(made, clusters, url, enrolled, waiting, open_, manual)
@@ -236,11 +236,13 @@ def test_copy_to_postgresql_signs_nothing_that_someone_changed(fleet: PoolFleet,
         for attack in ATTACKS.values():
             assert database.execute(attack).rowcount
     copied.copy()
-    listed = copied.does("records list --json").json["records"]
-    assert {each["kind"] for each in listed} == set(ATTACKS)
+    listed = copied.does("records list --json").json
+    assert {each["kind"] for each in listed["records"]} == set(ATTACKS)
     with serving(copied.made, fleet.clusters) as service:
         assert service.admin.pool("GET", POOL).status == 500
         open_, manual = fleet.at(service.admin)
         assert open_.enrol(open_.machine("third")).status >= 500
         assert manual.enrol(fleet.waiting).status >= 500
         assert service.admin.get(fleet.waiting.hostname).status == 404
+    copied.does("records accept --all", "--digest", listed["digest"])
+    assert copied.does("records list").out == "All records are authentic.\n"

@@ -65,7 +65,7 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     for name in ("edge-1", "edge-2"):
         left = person.does(f"node update --cluster plant --name {name} --pool ''")
         assert f"{name} stays managed, as in the pool edge" in left.err
-        shown = person.does(f"node show --cluster plant --name {name} --json").json["properties"]
+        shown = person.does(f"node show --cluster plant --name {name} --json").properties
         assert shown["continuousMonitoring"] is True
         assert "poolName" not in shown
     assert person.does(f"pool delete --yes {POOL}").out == "edge deleted\n"
@@ -80,7 +80,7 @@ def test_node_that_leaves_its_pool_may_become_unmanaged_on_purpose(person: Perso
     person.does("node create --cluster plant --name edge-1 --pool edge")
     left = person.does("node update --cluster plant --name edge-1 --pool '' --no-monitor")
     assert "stays managed" not in left.err
-    shown = person.does("node show --cluster plant --name edge-1 --json").json["properties"]
+    shown = person.does("node show --cluster plant --name edge-1 --json").properties
     assert shown["effective"]["continuousMonitoring"] is False
 
 
@@ -89,7 +89,7 @@ def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: 
     file.write_text("nodeConfig: {maxPods: 70}\n")
     person.does(f"pool create --file {file} --label a=b {POOL}")
     shown = person.does(f"pool show --json {POOL}")
-    assert shown.json["properties"]["template"] == {
+    assert shown.properties["template"] == {
         "continuousMonitoring": True,
         "nodeConfig": {"maxPods": 70, "labels": {"a": "b"}},
     }

@@ -98,7 +98,7 @@ def test_halted_rollout_keeps_the_failed_node_and_is_reversed(person: Person, fl
     with fleet.working():
         halted = person.types(f"rollout create {pool} --name may {QUICK} --on-failure halt --json")
         assert halted.code == 1
-        assert halted.json["properties"]["state"] == "Halted"
+        assert halted.properties["state"] == "Halted"
         shown = person.does(f"rollout show {pool} --name may").out
         assert f"failed nodes\n  {fleet.names[0]} (wave 1, Failed): containerd does not start." in shown
         assert "is being reversed." in person.does(f"rollout reverse {pool} --name may").out
@@ -179,7 +179,7 @@ def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: Simulat
 
     gates.write_text(json.dumps([{"name": "manager", "approval": {}}]))
     made = person.does(f"{create} --soak 10m --selector site=north --gates-file {gates} --json")
-    properties = made.json["properties"]
+    properties = made.properties
     assert properties["soakSeconds"] == 600
     assert properties["nodeSelector"] == {"site": "north"}
     assert properties["gates"][0]["name"] == "manager"

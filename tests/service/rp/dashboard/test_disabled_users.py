@@ -91,7 +91,7 @@ def test_session_of_a_disabled_user_ends_within_15_minutes(
     assert (again.status, again.headers["location"]) == (303, "/ui/sign-in")
     assert "Your session has ended" in browser.page("/ui/sign-in").data.decode()
     [event] = entra_provider.running.call(
-        entra_provider.running.service.store.audit(caller=entra_provider.owner.object_id, limit=1)
+        entra_provider.running.store.audit(caller=entra_provider.owner.object_id, limit=1)
     )
     assert (event.outcome, event.what) == ("denied", "signIn")
 

@@ -54,19 +54,19 @@ def status_of(url: str, azurite: Azurite) -> tuple[int, bytes]:
 
 def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, azurite: Azurite) -> None:
     admin = service.admin.at(PLANT)
-    first = admin.put("edge-1", token(), url=True).properties["configUrl"]
+    first = admin.url_of("edge-1", token())
     assert first.startswith(azurite.url)
     status, bundle = status_of(first, azurite)
     assert status == 200
     assert json.loads(bundle)["config"]["azure"]["bootstrapToken"]["token"]
 
-    second = admin.regenerate("edge-1").json["configUrl"]
+    second = admin.new_url("edge-1")
     assert [status_of(url, azurite)[0] for url in (first, second)] == [404, 200]
 
     admin.put("edge-1", token(maxPods=20))  # without requesting a URL
     assert status_of(second, azurite)[0] == 404
 
-    third = admin.put("edge-1", principal(), url=True).properties["configUrl"]
+    third = admin.url_of("edge-1", principal())
     sealed = status_of(third, azurite)[1].decode()
     assert SECRET not in sealed  # also not for the owner of the URL: it is only at the service
     own, key = json.loads(sealed)["keyUrl"], HeldKey()
@@ -83,9 +83,9 @@ def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, az
 
 def test_blob_url_is_revoked_on_first_use_of_its_bootstrap_token(service: Running, azurite: Azurite) -> None:
     admin = service.admin.at(PLANT)
-    url = admin.put("edge-2", token(), url=True).properties["configUrl"]
+    url = admin.url_of("edge-2", token())
     [(used, _)] = [(each, node) for each, (node, _) in service.clusters.tokens.items() if node == "edge-2"]
 
-    assert service.call(service.service.join_tracker.on_token_csr(PLANT.key, "edge-2", used, "csr-1"))
+    assert service.call(service.tracker.on_token_csr(PLANT.key, "edge-2", used, "csr-1"))
 
     assert status_of(url, azurite)[0] == 404

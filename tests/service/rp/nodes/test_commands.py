@@ -20,27 +20,6 @@ async def test_a_put_with_the_same_body_is_a_new_version_that_changes_nothing(si
     assert (await site.store.audit())[0].detail["changed"] == {}
 
 
-async def test_a_put_without_a_url_ends_the_earlier_url_and_its_token(site: Site) -> None:
-    first = await site.put(url=True)
-    assert first.url
-    assert list(site.clusters.tokens) == [first.node.join.token]
-
-    second = await site.put()
-
-    assert second.url is None
-    assert site.clusters.tokens == {}
-    assert (second.node.join.token, second.node.join.url_expires) == (None, None)
-
-
-async def test_a_put_with_a_url_replaces_the_token_of_the_one_before(site: Site) -> None:
-    first, second = await site.put(url=True), await site.put(url=True)
-
-    assert first.url
-    assert second.url
-    assert first.url.url != second.url.url
-    assert list(site.clusters.tokens) == [second.node.join.token]
-
-
 async def test_only_a_first_write_with_a_url_looks_for_a_deleted_node(site: Site) -> None:
     await site.put()
     await site.put(url=True)

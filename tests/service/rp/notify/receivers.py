@@ -6,12 +6,12 @@ import base64
 import hmac
 import json
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.service.http_servers import Handler, listening
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,10 +63,7 @@ class Receiver:
 
     def until(self, count: int) -> list[Received]:
         """Waits for at least this many requests."""
-        end = time.monotonic() + SOON
-        while len(self.received) < count:
-            assert time.monotonic() < end, f"only {[each.what for each in self.received]} came"
-            time.sleep(0.02)
+        until(lambda: len(self.received) >= count, f"{count} messages have come", SOON)
         return list(self.received)
 
     def of(self, name: str) -> list[Received]:

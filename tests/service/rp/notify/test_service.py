@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_rp.service import open_store
 from tests.service.rp.api.bodies import SECRET as CLIENT_SECRET
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
+from tests.service.rp.api.processes import ServiceProcess
 from tests.service.rp.api.service_harness import PLENTY, Running, running, settings
 from tests.service.rp.api.traffic_recorder import Recording
-from tests.service.rp.notify.processes import Program
 from tests.service.rp.notify.receivers import SECRET, SOON
+from tests.service.rp.store.builders import started
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
+    from aks_flex_rp.store.outbox import PendingMessages
     from tests.service.rp.notify.receivers import Receiver
     from tests.service.rp.store.servers import PostgresServer
 
@@ -66,7 +70,7 @@ def conditions(**statuses: str) -> dict[str, Any]:
 
 def report_event(service: Running, what: str, name: str, *words: Any) -> None:
     """Reports an event as the watch of the cluster does."""
-    service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
+    service.call(getattr(service.tracker, what)(PLANT.key, name, *words))
 
 
 def test_condition_changes_in_status_reports_are_notified_once(service: Running, receiver: Receiver) -> None:
@@ -122,10 +126,7 @@ def test_notifications_contain_no_secrets_and_logs_no_webhook_path(
     everything = b"".join(each.body for each in receiver.received).decode()
     for secret in (CLIENT_SECRET, *minted.values(), *minted):
         assert secret not in everything
-    end = time.monotonic() + SOON
-    while "Cannot deliver messages to" not in service.log:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: "Cannot deliver messages to" in service.log, "the failure is logged", SOON)
     for log in (service.log, caplog.text):
         assert "secret-path" not in log
         assert base64.b64encode(SECRET).decode() not in log
@@ -167,16 +168,23 @@ def test_replicas_notify_event_seen_by_both_once(
 def test_unsent_notification_is_sent_after_service_is_killed_and_restarted(
     tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
 ) -> None:
-    program = Program(tmp_path, ca_cert_data, webhook(receiver, secret_file))
+    hooks = {"webhooks": [webhook(receiver, secret_file)]}
+    process = ServiceProcess(tmp_path / "service", ca_cert_data, None, Recording(), notifications=hooks)
+
+    async def pending() -> tuple[PendingMessages, ...]:
+        async with started(open_store(process.settings)) as store:
+            return await store.pending_messages()
+
     receiver.answer = lambda _: 503
-    with program.running() as admin:
+    with process.running() as admin:
         assert admin.put("edge-1", principal()).status == 201
         assert admin.report("edge-1", conditions(Ready="True")).status == 200
         before = receiver.until(1)[0]
-        program.until_a_failure_is_noted()
+        # A message in delivery at the kill is only retried after 30 seconds.
+        until(lambda: any(each.failure for each in asyncio.run(pending())), "a failure is stored", SOON)
     receiver.answer = lambda _: 204
     count = len(receiver.received)
-    with program.running() as admin:
+    with process.running() as admin:
         after = receiver.until(count + 1)[-1]
         assert admin.get("edge-1").status == 200
     assert after.headers["webhook-id"] == before.headers["webhook-id"]
@@ -194,8 +202,12 @@ def test_metrics_contain_fleet_states_and_notification_counts(
         service.admin.report("edge-1", {**conditions(Ready="True", Drifted="True"), **applied})
         receiver.until(2)
     with service_with(tmp_path / "state", ca_cert_data, hook) as service:  # it counts at start and periodically
-        until_measured(service, 'aks_flex_rp_nodes{state="Created"} 1.0')
-        measured = service.admin.ask("GET", "/metrics", query={}).text
+
+        def measured() -> str:
+            return service.admin.ask("GET", "/metrics", query={}).text
+
+        until(lambda: 'aks_flex_rp_nodes{state="Created"} 1.0' in measured(), "the nodes are counted", SOON)
+        text = measured()
     lines = (
         'nodes{state="Ready"} 1.0',
         'nodes{state="NotReporting"} 0.0',
@@ -203,13 +215,6 @@ def test_metrics_contain_fleet_states_and_notification_counts(
         "nodes_degraded 1.0",
     )
     for line in (*lines, "store_up 1.0", "notifications_pending 0.0", 'notifications_total{outcome="sent"} 0.0'):
-        assert f"aks_flex_rp_{line}" in measured
-    expiry = measured.partition("\naks_flex_rp_certificate_expiry_timestamp_seconds ")[2].split()[0]
+        assert f"aks_flex_rp_{line}" in text
+    expiry = text.partition("\naks_flex_rp_certificate_expiry_timestamp_seconds ")[2].split()[0]
     assert float(expiry) > time.time()
-
-
-def until_measured(service: Running, line: str) -> None:
-    end = time.monotonic() + SOON
-    while line not in service.admin.ask("GET", "/metrics", query={}).text:
-        assert time.monotonic() < end, service.admin.ask("GET", "/metrics", query={}).text
-        time.sleep(0.05)

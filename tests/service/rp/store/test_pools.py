@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp import record_review
-from aks_flex_rp.crypto.encryption import Sealer, key_id
-from aks_flex_rp.key_rotation import count_by_key, reseal
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import Conflict, Node, PoolMembership, RecordRefused
 from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
 from aks_flex_rp.store.pools import MAX_REVISIONS
-from tests.service.rp.store.builders import KEY, cluster, event, node, raw, record_authenticator, write
+from tests.service.rp.store.builders import cluster, event, node, raw, write
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
@@ -199,53 +195,6 @@ async def test_earlier_content_of_a_pool_is_refused(store: Store, place: Place) 
     await write(place, "DELETE FROM pools", "INSERT INTO pools SELECT * FROM kept")
     with pytest.raises(RecordRefused, match="older"):
         await store.pool("/c", "edge")
-
-
-async def test_changed_pool_and_revision_can_be_reviewed_and_accepted(place: Place) -> None:
-    codes, store = record_authenticator().codes, place()
-    await store.start()
-    made = await put(store, pool())
-    await store.stop()
-    await write(place, "UPDATE pools SET description = 'changed'", "UPDATE pool_revisions SET author = 'changed'")
-    async with raw(place) as database:
-        found = [each async for each in record_review.refused_records(database, codes)]
-        assert [(each.kind, each.name) for each in found] == [
-            ("pool", "flexNodePools/edge"),
-            ("pool revision", "flexNodePools/edge/1"),
-        ]
-        assert [each.content[name] for each, name in zip(found, ("description", "author"), strict=True)] == [
-            "changed",
-            "changed",
-        ]
-        for each in found:
-            assert await record_review.accept(database, codes, each.name, each.digest, time.time()) == [each.name]
-        assert [each async for each in record_review.refused_records(database, codes)] == []
-    store = place()
-    await store.start()
-    try:
-        again = await store.pool("/c", "edge")
-        assert again is not None
-        assert (again.description, again.version > made.version) == ("changed", True)
-        kept = await store.pool_revision(again, 1)
-        assert kept is not None
-        assert kept.author == "changed"
-    finally:
-        await store.stop()
-
-
-async def test_key_rotation_signs_pools_and_revisions_again(place: Place) -> None:
-    newest = b"n" * 32
-    store = place()
-    await store.start()
-    await put(store, pool())
-    await store.stop()
-    async with raw(place) as database:
-        rotation = await reseal(database, Sealer([newest, KEY], "test"))
-        assert rotation.unopened == []
-        assert (rotation.resealed["pools"], rotation.resealed["revisions of pools"]) == (1, 1)
-        assert set(await count_by_key(database)) == {key_id(newest).hex()}
-        refused = record_review.refused_records(database, record_authenticator(newest).codes)
-        assert [each async for each in refused] == []
 
 
 async def test_pools_end_with_their_cluster(store: Store, place: Place) -> None:

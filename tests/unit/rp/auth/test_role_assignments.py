@@ -84,23 +84,6 @@ def test_assignments_are_not_read_for_callers_of_other_tenants() -> None:
     assert len(azure.asked) == 1
 
 
-async def test_role_assignments_are_cached_for_five_minutes() -> None:
-    azure = Azure(assigned(READER, str(CLUSTER)))
-    roles = azure.roles()
-
-    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
-    assert await roles.allows(CALLER, Operation.READ, CLUSTER)
-    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is True
-    assert roles.allows_now(CALLER, Operation.WRITE, CLUSTER) is False
-    assert roles.allows_now(CALLER, Operation.READ, SIBLING) is None
-    azure.now += 301
-    azure.assignments.clear()
-    assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
-    assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
-    path = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments?2022-04-01"
-    assert azure.asked == [(path, {"$filter": "assignedTo('oid-1')"})] * 2
-
-
 def test_concurrent_checks_share_one_role_assignment_request() -> None:
     azure = Azure(assigned(READER, "/"))
     roles = azure.roles()

@@ -51,12 +51,6 @@ def ago(seconds: float) -> int:
     return int(time.time() - seconds)
 
 
-def test_application_has_object_id_and_application_id() -> None:
-    caller = verified_caller(Issuer(), Issuer().sign())
-    assert (caller.id, caller.kind, caller.tenant) == (OID, "Application", TENANT)
-    assert caller.ids == {OID, APP}
-
-
 def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     machine = "/subscriptions/s/resourcegroups/G/providers/Microsoft.HybridCompute/machines/Edge-1"
     caller = verified_caller(Issuer(), Issuer().sign(xms_mirid=machine))
@@ -83,10 +77,6 @@ def test_caller_kind_is_derived_from_token_claims(changes: dict[str, Any], kind:
     caller = verified_caller(Issuer(), Issuer().sign(**changes))
     assert str(caller.kind) == kind
     assert caller.ids == ids
-
-
-def test_user_token_does_not_grant_rights_of_client_application() -> None:
-    assert APP not in verified_caller(Issuer(), Issuer().sign(idtyp="user")).ids
 
 
 @pytest.mark.parametrize(

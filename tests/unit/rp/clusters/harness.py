@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from cryptography import x509
+
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.csr_approver import ISSUE_GRACE_SECONDS, CsrApprover
-from aks_flex_rp.clusters.csr_policy import REQUESTS
+from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import KUBERNETES, ClusterFacts
+from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.builders import Heard, request_for
 from tests.unit.rp.clusters.fakes import FakeApi
 
@@ -36,6 +41,7 @@ class Scene:
         self.heard = Heard()
         self.approver = self.replica()
         self.token = ""
+        self.caller: tuple[str, list[str]] | None = None  # user and groups, unless it is the bootstrap token
         self.api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1"}})
 
     def replica(self, grace: float = ISSUE_GRACE_SECONDS, *, shared_addresses: bool = False) -> CsrApprover:
@@ -54,9 +60,19 @@ class Scene:
 
     def ask(self, name: str = "csr-1", **odd: Any) -> dict[str, Any]:
         document = request_for("edge-1", **odd)
-        document["metadata"] = {"name": name}
-        document["spec"] |= {"username": f"system:bootstrap:{self.token}", "groups": [bootstrap_tokens.TOKEN_GROUP]}
+        document["metadata"] = {"name": name, "creationTimestamp": format_utc()}
+        user, groups = self.caller or (f"system:bootstrap:{self.token}", [bootstrap_tokens.TOKEN_GROUP])
+        document["spec"] |= {"username": user, "groups": groups}
         return self.api.put(f"{REQUESTS}/{name}", document)
+
+    def ask_for_serving(self) -> dict[str, Any]:
+        own = (x509.DNSName("edge-1"), x509.IPAddress(ipaddress.ip_address("192.0.2.1")))
+        return self.ask(names=own, signer=SERVING_SIGNER, usages=("digital signature", "server auth"))
+
+    def put_node(self, name: str, address: str, **metadata: Any) -> None:
+        """Lets a Node list an address."""
+        addresses = [{"type": "InternalIP", "address": address}]
+        self.api.put(f"{NODES}/{name}", {"metadata": metadata, "status": {"addresses": addresses}})
 
     async def send(self, name: str = "csr-1", **odd: Any) -> None:
         """Lets the approver see a request."""

@@ -89,8 +89,3 @@ def test_ca_key_readable_by_others_is_refused(own: PrivateCa) -> None:
     own.authority_file.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
         own.current(NOW)
-
-
-def test_invalid_server_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither a host name nor an IP address"):
-        PrivateCa(tmp_path, ("bücher.example",)).current(NOW)

@@ -67,13 +67,6 @@ def test_certificate_chain_without_ca_has_no_pin(files: Files) -> None:
     assert files.given.current(NOW).pin == ""
 
 
-def test_tls_key_of_another_certificate_is_refused(files: Files) -> None:
-    before = files.given.certificate.read_bytes()
-    files.put(files.server())
-    files.given.certificate.write_bytes(before)
-    assert refused(files).name == "tls-key-mismatch"
-
-
 def test_expired_or_not_yet_valid_certificate_is_refused(files: Files) -> None:
     assert refused(files, NOW + 366 * DAY).name == "tls-certificate-expired"
     assert refused(files, NOW - DAY).name == "tls-certificate-not-yet-valid"

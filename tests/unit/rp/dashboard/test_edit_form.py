@@ -9,8 +9,6 @@ import pytest
 
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import edit_form
-from aks_flex_rp.dashboard.edit_form import FieldError
-from aks_flex_rp.dashboard.edit_page import merge_changes
 from aks_flex_rp.resource.models import Properties
 
 Document = dict[str, Any]
@@ -133,38 +131,6 @@ def test_api_validation_errors_are_mapped_to_form_fields(target: str, field: str
     [wrong] = edit_form.locate_errors([Problem(target, "is wrong.")])
     assert wrong.field == field
     assert wrong.message.endswith("is wrong.")
-
-
-def test_error_of_invalid_taint_names_the_taint() -> None:
-    problem = Problem("properties.nodeConfig.taints[1].effect", "The value must be one of these.")
-    assert edit_form.locate_errors([problem], "a:NoSchedule\n\n b:Never\n") == [
-        FieldError("taints", "b:Never: The value must be one of these.")
-    ]
-
-
-def test_downgrade_error_refers_to_form_checkbox() -> None:
-    said = (
-        "'1.33.1' is older than the node's 1.34.4. If that is meant, say so: --allow-downgrade, or "
-        "allowDowngrade=true in the query."
-    )
-    [wrong] = edit_form.locate_errors([Problem("properties.versions.kubernetes", said)])
-    assert wrong.message == "'1.33.1' is older than the node's 1.34.4. To downgrade, select “Allow downgrade” below."
-
-
-def test_concurrent_changes_of_different_properties_are_merged() -> None:
-    opened = {"nodeConfig": {"maxPods": 1}}
-    mine = {"nodeConfig": {"maxPods": 1, "labels": {"a": "1"}}}
-    theirs = {"nodeConfig": {"maxPods": 2, "labels": {"b": "2"}}}
-    both = merge_changes(opened, mine, theirs)
-    assert both.properties == {"nodeConfig": {"maxPods": 2, "labels": {"a": "1", "b": "2"}}}
-    assert [each.yours for each in both.conflicts] == [None, None]
-
-
-def test_concurrent_changes_of_same_property_are_reported() -> None:
-    both = merge_changes({"v": {"x": "1"}}, {"v": {"x": "2"}}, {"v": {"x": "3"}, "n": {"y": "4"}})
-    assert both.properties == {"v": {"x": "2"}, "n": {"y": "4"}}
-    told = {each.name: (each.before, each.after, each.yours) for each in both.conflicts}
-    assert told == {"v.x": ("1", "3", "2"), "n.y": ("", "4", None)}
 
 
 def test_remaining_properties_are_shown_as_json() -> None:

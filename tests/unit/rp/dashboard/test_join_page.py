@@ -18,7 +18,6 @@ from aks_flex_rp.dashboard.join_page import (
     RERUN_HINT,
     ConfigUrlCookie,
     JoinStep,
-    join_command,
     join_remedy,
     join_steps,
 )
@@ -133,10 +132,6 @@ def test_join_cookie_expires_after_a_minute() -> None:
     cookie = cookie_value(made)
     clock.now += 61
     assert made.take(visit(cookie=cookie), NODE) is None
-
-
-def test_join_command_is_a_single_shell_line() -> None:
-    assert join_command(URL) == f"echo '{URL.url}' | aks-flex-node agent --config-url-file -"
 
 
 def test_join_remedy_depends_on_failed_step() -> None:

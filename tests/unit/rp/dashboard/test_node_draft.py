@@ -104,19 +104,6 @@ def test_draft_with_maximum_rows_is_within_form_field_limit() -> None:
     assert most.with_row("label") == most
 
 
-def test_label_rows_can_be_added_and_removed() -> None:
-    found = parse_draft({**BASE, "label-key-0": "a", "label-key-7": "b", "taint-effect-3": "NoExecute"})
-    assert found.labels == (("a", ""), ("b", ""))
-    assert found.taints == ()
-    more = navigate(found, 4, "add-label")
-    assert more is not None
-    assert more.draft.labels == (("a", ""), ("b", ""), ("", ""))
-    assert more.focus == "label-key-2"
-    less = navigate(found, 4, "drop-label-0")
-    assert less is not None
-    assert less.draft.labels == (("b", ""),)
-
-
 @pytest.mark.parametrize("to", ["next", "", "add-nothing", "drop-label-x", "drop-label-", "create"])
 def test_other_button_values_do_not_change_rows(to: str) -> None:
     assert navigate(parse_draft(BASE), 3, to) is None

@@ -70,14 +70,3 @@ def test_invalid_pool_name_is_an_error_at_its_field(name: str) -> None:
 
 def test_valid_pool_name_is_no_error() -> None:
     assert pool_form.name_errors("edge1") == list[FieldError]()
-
-
-def test_preview_has_description_and_taints_as_one_line() -> None:
-    before = pool({"nodeConfig": {"maxPods": 50}}, "old")
-    after = pool({"nodeConfig": {"taints": [TAINT]}}, "new", 2)
-    lines = [(each.name, each.before, each.after) for each in pool_form.preview_lines(before, after)]
-    assert lines == [
-        ("description", "old", "new"),
-        ("nodeConfig.maxPods", "50", ""),
-        ("nodeConfig.taints['edge:NoSchedule']", "", "edge=true:NoSchedule"),
-    ]

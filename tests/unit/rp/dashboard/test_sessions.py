@@ -168,13 +168,6 @@ def test_admin_key_rotation_ends_only_admin_key_sessions() -> None:
     assert world.find(world.begin(ADMIN_CALLER).secret) is None  # no session exists
 
 
-def test_signed_out_session_is_not_found() -> None:
-    world = World()
-    session = world.begin()
-    world.run(world.sessions.end(session.secret))
-    assert world.find(session.secret) is None
-
-
 def test_form_token_is_valid_only_for_its_own_session() -> None:
     world = World()
     mine, other = world.begin(), world.begin()

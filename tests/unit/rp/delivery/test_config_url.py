@@ -73,17 +73,6 @@ def test_expired_revoked_or_guessed_config_url_returns_nothing(file: Path) -> No
     assert during(file, work) == [None] * 7 + [[True, False]]
 
 
-def test_database_contains_neither_url_secret_nor_bundle_in_plaintext(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> str:
-        return secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
-
-    secret = during(file, work)
-    written = file.read_bytes()
-    assert delivery_id(secret).encode() in written
-    assert secret.encode() not in written
-    assert b"canary" not in written
-
-
 def test_bundle_moved_to_another_node_is_not_opened(file: Path) -> None:
     async def put(_: SqliteStore, delivery: BuiltInDelivery) -> str:
         await delivery.put(CLUSTER, NODE, BUNDLE, LATER)

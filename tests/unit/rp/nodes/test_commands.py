@@ -89,11 +89,6 @@ def test_node_identity_includes_known_tenant_of_cluster() -> None:
     assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
 
 
-def test_list_query_continues_from_skip_token() -> None:
-    assert queries.parse_list_query(None, None, queries.skip_token("edge-1")).after == "edge-1"
-    assert queries.parse_list_query(None, "1000", None).top == 1000
-
-
 @pytest.mark.parametrize("token", ["%", "AAAA", "ä", "=", "a"])
 def test_invalid_skip_token_is_refused(token: str) -> None:
     with pytest.raises(ArmError) as caught:

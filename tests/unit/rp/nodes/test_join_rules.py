@@ -19,32 +19,12 @@ def node(access: ClusterAccess | None = None, identity: str = "client@tenant", *
     return Node("/c", "edge", "edge", 17, '"17"', said, {}, join=join, identity=identity)
 
 
-def test_node_joining_by_token_needs_no_identity_access() -> None:
-    assert join_rules.granted_identity(node(method="bootstrapToken")) is None
-    assert join_rules.granted_identity(Node("/c", "edge", "edge", 17, '"17"', {}, {})) is None
-
-
 def test_granted_identity_depends_on_join_method() -> None:
     assert join_rules.granted_identity(node()) == ""
     assert join_rules.granted_identity(node(CERTIFICATE)) == OID
     assert join_rules.granted_identity(node(EXEC)) == ""  # certificate is the default
     assert join_rules.granted_identity(node(EXEC, method="exec")) == OID
     assert join_rules.granted_identity(node(EXEC, method="certificate")) == ""
-
-
-def test_rewritten_node_with_same_identity_keeps_access() -> None:
-    before = node(EXEC)
-
-    assert join_rules.keep_access(node(), before).join.access == EXEC
-    assert join_rules.keep_access(node(), None).join.access is None
-
-
-def test_node_keeps_access_while_join_method_changes() -> None:
-    assert join_rules.keep_access(node(method="certificate"), node(EXEC)).join.access == EXEC
-
-
-def test_node_with_changed_identity_loses_access() -> None:
-    assert join_rules.keep_access(node(identity="another"), node(EXEC)).join.access is None
 
 
 def applied(version: int, access: ClusterAccess, **auth: Any) -> Node:
@@ -60,12 +40,6 @@ def test_access_is_extended_at_once_and_reduced_only_after_node_switches() -> No
     assert way(applied(17, EXEC, method="certificate")) == "certificate"
     assert way(applied(16, EXEC, method="certificate"), joining=True) == "certificate"
     assert join_rules.next_method(applied(16, EXEC, method="certificate"), OTHER, joining=False) == "certificate"
-
-
-def test_access_is_obsolete_once_bootstrap_token_config_is_applied() -> None:
-    assert not join_rules.is_access_obsolete(applied(16, EXEC, method="bootstrapToken"))
-    assert join_rules.is_access_obsolete(applied(17, EXEC, method="bootstrapToken"))
-    assert not join_rules.is_access_obsolete(applied(17, EXEC, method="exec"))
 
 
 def test_only_joined_node_with_exec_auth_needs_access_to_unbootstrap() -> None:

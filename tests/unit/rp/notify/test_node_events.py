@@ -31,15 +31,6 @@ def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, list[
     return [(kind, [(one["type"], one["before"], one["status"]) for one in data]) for kind, data in news]
 
 
-def test_ready_change_and_other_condition_changes_are_separate_events() -> None:
-    before = status(Ready="True", Drifted="False", UpgradeFailed="False", ConfigApplied="True")
-    after = status(Ready="False", Drifted="True", UpgradeFailed="True", ConfigApplied="True")
-    assert told(before, after) == [
-        ("ready.changed", [("Ready", "True", "False")]),
-        ("conditions.changed", [("Drifted", "False", "True"), ("UpgradeFailed", "False", "True")]),
-    ]
-
-
 def test_ready_event_contains_reason_message_and_time() -> None:
     (news,) = node_events.status_events(status(Ready="True"), status(Ready="False"))
     assert news == NodeEvent(

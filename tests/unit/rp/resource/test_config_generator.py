@@ -29,11 +29,6 @@ def config(**properties: Any) -> dict[str, Any]:
     return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen)
 
 
-def test_node_list_view_omits_generated_config() -> None:
-    assert "config" in view.node_resource(NODE, CLUSTER, 2000.0)["properties"]
-    assert "config" not in view.node_resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
-
-
 @pytest.mark.parametrize(
     ("managed", "silent", "status"), [(True, 120, "True"), (True, 121, "Unknown"), (False, 10_000, "True")]
 )
