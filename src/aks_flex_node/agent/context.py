@@ -144,7 +144,14 @@ def load_config(
     if not chosen and stored.exists():
         chosen = (stored,)
     if chosen == (stored,):
-        _require_intact(RealHost())
+        content = RealHost().read(CURRENT_CONFIG)
+        if content is None or not config_store.is_bundle(content):
+            raise ConfigError(
+                "stored-config-damaged",
+                f"{CURRENT_CONFIG} is damaged.",
+                "If the daemon runs, it restores the file from its copy within a minute. If it does not, join the "
+                "machine again with a new URL: `aks-flex-rp node join-command --name NAME` prints the command.",
+            )
     loaded = loader.load(
         chosen,
         os.environ,
@@ -155,17 +162,6 @@ def load_config(
     if selection.pool:
         loaded.origins.update(dict.fromkeys(pool_settings(selection.pool), "flag --aks-pool"))
     return loaded if chosen == (stored,) else loader.with_join_method(loaded, applied_config())
-
-
-def _require_intact(host: Host) -> None:
-    content = host.read(CURRENT_CONFIG)
-    if content is None or not config_store.is_bundle(content):
-        raise ConfigError(
-            "stored-config-damaged",
-            f"{CURRENT_CONFIG} is damaged.",
-            "If the daemon runs, it restores the file from its copy within a minute. If it does not, join the "
-            "machine again with a new URL: `aks-flex-rp node join-command --name NAME` prints the command.",
-        )
 
 
 def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[SettingsSource]:

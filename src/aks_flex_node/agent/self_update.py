@@ -176,7 +176,12 @@ class SelfUpdate:
         """Starts the version on trial, unless a person has stopped the service."""
         if self._is_stopped():
             return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
-        trial = self._begin_trial()
+        engine, config = self.engine, self.engine.config
+        spec = service.RELEASE.desired(config, engine.machine)
+        link = MakeLink(release.current_link(config), release.release_path(config))
+        engine.ledger.record_before(service.RELEASE.name, spec, (link,), engine.originals)
+        engine.events.emit("agent-update", f"Starting agent version {config.agent.version} on trial.")
+        trial = begin_trial(engine.host, config)
         cause = ""
         try:
             done = self.engine.apply(service.COMPONENT)
@@ -257,14 +262,6 @@ class SelfUpdate:
             f"Agent version {self.engine.config.agent.version} was not started: {why}",
             "Set `agent.version` to a working version, or `agent.url` and `agent.sha256` to the correct archive.",
         )
-
-    def _begin_trial(self) -> AgentTrial:
-        engine, config = self.engine, self.engine.config
-        spec = service.RELEASE.desired(config, engine.machine)
-        link = MakeLink(release.current_link(config), release.release_path(config))
-        engine.ledger.record_before(service.RELEASE.name, spec, (link,), engine.originals)
-        engine.events.emit("agent-update", f"Starting agent version {config.agent.version} on trial.")
-        return begin_trial(engine.host, config)
 
     def _restart(self) -> None:
         """Restarts the agent's service, unless a person has stopped it."""

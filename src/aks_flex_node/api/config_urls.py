@@ -81,7 +81,13 @@ def parse(text: str, *, plain: bool = False) -> ConfigUrl:
         raise _malformed("It contains a user name.")
     if parts.path in {"", "/"}:
         raise _malformed("It ends after the host name. The path is missing.")
-    pin, key = _parse_fragment(fragment)
+    found = _FRAGMENT.fullmatch(fragment)
+    if not found:
+        raise _malformed(
+            "The part after # is truncated or changed. It must be ca=sha256: and 64 hexadecimal digits, or key= and "
+            "43 characters."
+        )
+    pin, key = (found["pin"] or "").lower(), found["key"] or ""
     if not key and SAS_PARAMETERS.intersection(parse_qs(parts.query, keep_blank_values=True)):
         # Without the key, whatever the administrator of the storage account has put there would be accepted.
         raise _malformed(
@@ -95,17 +101,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False  # a name can resolve to any address
-
-
-def _parse_fragment(fragment: str) -> tuple[str, str]:
-    """Returns the CA pin and the key of the bundle."""
-    found = _FRAGMENT.fullmatch(fragment)
-    if not found:
-        raise _malformed(
-            "The part after # is truncated or changed. It must be ca=sha256: and 64 hexadecimal digits, or key= and "
-            "43 characters."
-        )
-    return (found["pin"] or "").lower(), found["key"] or ""
 
 
 def _malformed(what: str) -> CommandUsageError:

@@ -244,21 +244,16 @@ def _update_policy(before: Document, options: NodeOptions) -> Document:
     }
     window: Document = {name: value for name, value in parts.items() if value is not None}
     if options.window_days:
-        window["days"] = _weekdays(options.window_days)
+        chosen = {text: text.strip().capitalize() for text in options.window_days if text.lower() != DAILY}
+        for text, day in chosen.items():
+            if day not in WEEKDAYS:
+                hint = f"Use {', '.join(WEEKDAYS)}, or {DAILY}."
+                raise NodeChangeError("window-days", text, "is not a weekday", hint)
+        window["days"] = [each for each in WEEKDAYS if each in chosen.values()]
     if window:
         merged = {**policy.get("maintenanceWindow", {}), **window}
         policy["maintenanceWindow"] = {name: value for name, value in merged.items() if value != []}
     return policy
-
-
-def _weekdays(given: Sequence[str]) -> list[str]:
-    """Returns full names of weekdays, in the order of the week. `daily` is an empty list."""
-    chosen = {text: text.strip().capitalize() for text in given if text.lower() != DAILY}
-    for text, day in chosen.items():
-        if day not in WEEKDAYS:
-            hint = f"Use {', '.join(WEEKDAYS)}, or {DAILY}."
-            raise NodeChangeError("window-days", text, "is not a weekday", hint)
-    return [each for each in WEEKDAYS if each in chosen.values()]
 
 
 def _kubelet(before: Document, changes: Sequence[str]) -> Document:

@@ -80,11 +80,11 @@ def conditions_of(status: Document) -> list[NodeCondition]:
 
 def unhealthy_conditions(status: Document) -> list[NodeCondition]:
     """Returns the conditions besides Ready that need attention or wait for something."""
-    return [each for each in conditions_of(status) if each.type != "Ready" and not _is_healthy(each)]
-
-
-def _is_healthy(condition: NodeCondition) -> bool:
-    return condition.status == ("True" if condition.type in HEALTHY_IF_TRUE else "False")
+    return [
+        each
+        for each in conditions_of(status)
+        if each.type != "Ready" and each.status != ("True" if each.type in HEALTHY_IF_TRUE else "False")
+    ]
 
 
 def is_paused(properties: Document) -> bool:

@@ -125,7 +125,9 @@ class ArmClient:
             raise arm_unreachable_error(self._endpoint, f"it redirects to another host, {urlsplit(url).netloc}")
         request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
         try:
-            response = self._client().send_request(request)
+            if self._pipeline_client is None:
+                self._pipeline_client = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
+            response = self._pipeline_client.send_request(request)
             response.read()
         except ClientAuthenticationError as error:
             if is_connection_failure(error):
@@ -148,11 +150,6 @@ class ArmClient:
         if (reply.text.strip() or method == "GET") and not _is_object(reply.text):
             raise unexpected_error(self._endpoint, reply.status)
         return _object(reply.text)
-
-    def _client(self) -> PipelineClient[HttpRequest, HttpResponse]:
-        if self._pipeline_client is None:
-            self._pipeline_client = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
-        return self._pipeline_client
 
 
 def _pipeline(

@@ -122,18 +122,13 @@ def wait_for_operation(
                 "The operation continues in Azure. Run the same command again to continue waiting.",
                 retryable=True,
             )
-        last_message = _report_progress(operation, timeout.now() - operation.began, last_message, note)
+        minutes = max(0, int((timeout.now() - operation.began) // 60))
+        since = f", {minutes} min so far" if minutes else ""
+        message = f"waiting for Azure: {operation.what}{since}"
+        if message != last_message:
+            note(message)
+        last_message = message
         timeout.sleep(pause)
-
-
-def _report_progress(operation: AzureOperation, passed: float, last_message: str, note: NoteProgress) -> str:
-    """Reports progress once a minute."""
-    minutes = max(0, int(passed // 60))
-    since = f", {minutes} min so far" if minutes else ""
-    message = f"waiting for Azure: {operation.what}{since}"
-    if message != last_message:
-        note(message)
-    return message
 
 
 def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any, float]:
@@ -141,7 +136,15 @@ def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any,
     if operation.status_url:
         reply = _known(sender, operation.status_url)
         if reply:
-            return _by_status(sender, operation, reply)
+            body = reply.body if isinstance(reply.body, dict) else {}
+            state = str(body.get("status") or "InProgress")
+            if state.lower() == DONE:
+                url = operation.result_url
+                result = (
+                    sender.send("GET", url) if url else sender.send("GET", operation.resource, operation.api_version)
+                )
+                return state, result.body, reply.pause
+            return state, body, reply.pause
     elif operation.result_url:
         reply = _known(sender, operation.result_url)
         if reply:
@@ -158,16 +161,6 @@ def _known(sender: OperationSender, url: str) -> OperationReply | None:
         if error.status in {404, 410}:
             return None
         raise
-
-
-def _by_status(sender: OperationSender, operation: AzureOperation, reply: OperationReply) -> tuple[str, Any, float]:
-    body = reply.body if isinstance(reply.body, dict) else {}
-    state = str(body.get("status") or "InProgress")
-    if state.lower() == DONE:
-        url = operation.result_url
-        result = sender.send("GET", url) if url else sender.send("GET", operation.resource, operation.api_version)
-        return state, result.body, reply.pause
-    return state, body, reply.pause
 
 
 def provisioning_state(body: Any) -> str:

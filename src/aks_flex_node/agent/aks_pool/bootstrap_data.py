@@ -41,30 +41,27 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
     }
     if missing := [name for name, value in required.items() if not value]:
         raise data_invalid_error(pool, f"it has no {', '.join(missing)}")
+    # The section `node`. Labels that only the cluster can set are left to the cluster.
+    dns = _text(networking, "dnsServiceIP")
+    labels, _ = split_labels(_object(node, "labels"))
+    taints, most = node.get("taints"), node.get("maxPods")
     settings = {
         "azure": {"targetCluster": {"resourceId": pool.cluster_id}, "targetAgentPoolName": pool.pool},
         "kubernetes": {"version": components["kubernetes"]},
         **{name: {"version": _text(components, name)} for name in ("containerd", "runc") if _text(components, name)},
         **({"cni": {"version": cni}} if (cni := _text(networking, "cniVersion")) else {}),
-        "node": _node(node, kubelet, _text(networking, "dnsServiceIP")),
-    }
-    return BootstrapData(Secret(token), settings)
-
-
-def _node(node: Mapping[str, Any], kubelet: Mapping[str, Any], dns: str) -> dict[str, Any]:
-    """Returns the section `node`. Labels that only the cluster can set are left to the cluster."""
-    labels, _ = split_labels(_object(node, "labels"))
-    taints, most = node.get("taints"), node.get("maxPods")
-    return {
-        **({"maxPods": most} if most is not None else {}),
-        **({"labels": labels} if labels else {}),
-        **({"taints": [str(each) for each in taints]} if isinstance(taints, list) and taints else {}),
-        "kubelet": {
-            "serverURL": server_url(_text(kubelet, "clusterFQDN")),
-            "caCertData": _text(kubelet, "caCertData"),
-            **({"dnsServiceIP": dns} if dns else {}),
+        "node": {
+            **({"maxPods": most} if most is not None else {}),
+            **({"labels": labels} if labels else {}),
+            **({"taints": [str(each) for each in taints]} if isinstance(taints, list) and taints else {}),
+            "kubelet": {
+                "serverURL": server_url(_text(kubelet, "clusterFQDN")),
+                "caCertData": _text(kubelet, "caCertData"),
+                **({"dnsServiceIP": dns} if dns else {}),
+            },
         },
     }
+    return BootstrapData(Secret(token), settings)
 
 
 def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:

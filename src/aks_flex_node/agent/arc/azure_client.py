@@ -124,9 +124,14 @@ class MachineRoles:
         """Assigns the roles on the cluster. Removes others that an earlier run assigned there."""
         for role in self._roles:
             self.assign_one(arm, cluster, role, principal)
-        self._remove_others(
-            arm, cluster, {role_assignments.assignment_id(cluster, each, principal).lower() for each in self._roles}
-        )
+        # Resource IDs ignore case.
+        desired = {role_assignments.assignment_id(cluster, role, principal).lower() for role in self._roles}
+        prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
+        for each in self._records.read().assignments:
+            if each.lower().startswith(prefix) and each.lower() not in desired:
+                role_assignments.unassign(arm, each)
+                left = tuple(one for one in self._records.read().assignments if one != each)
+                self._records.update(assignments=left)
 
     def assign_one(self, arm: RolesClient, scope: str, role: AzureRole, principal: str) -> None:
         made, ours = role_assignments.assignment_id(scope, role, principal), self._records.read().assignments
@@ -136,15 +141,6 @@ class MachineRoles:
         self._note(f"assigning the role {role.name} to the machine")
         if not role_assignments.assign(arm, scope, role, principal, self._deadline, self._note):
             self._records.update(assignments=tuple(each for each in ours if each != made))
-
-    def _remove_others(self, arm: RolesClient, cluster: str, desired: set[str]) -> None:
-        """Removes the recorded assignments on the cluster that are not desired. Resource IDs ignore case."""
-        prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
-        for each in self._records.read().assignments:
-            if each.lower().startswith(prefix) and each.lower() not in desired:
-                role_assignments.unassign(arm, each)
-                left = tuple(one for one in self._records.read().assignments if one != each)
-                self._records.update(assignments=left)
 
     def wait(self, arm: RolesClient, cluster: str) -> None:
         """Waits until the role assignments are effective for the machine. In Azure this can take minutes."""

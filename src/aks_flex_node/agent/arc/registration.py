@@ -71,7 +71,13 @@ class ArcRegistration:
             return
         with self._cloud.operator() as arm:
             machine = self._read_back(arm, want)
-            self._update_tags(arm, want, machine)
+            # Other tags are not changed.
+            tags = machine.get("tags") or {}
+            if any(tags.get(key) != value for key, value in want.tags.items()):
+                arm.patch(want.id, ARC_API_VERSION, {"tags": {**tags, **want.tags}})
+            there = str(machine.get("location") or "")
+            if there and there.replace(" ", "").lower() != want.location.replace(" ", "").lower():
+                self._note(f"the machine resource remains in {there}: Azure cannot move it to {want.location}")
             roles = self._roles()
             if want.assign:
                 roles.assign(arm, want.cluster, str(machine["identity"]["principalId"]))
@@ -223,15 +229,6 @@ class ArcRegistration:
                 return machine
             if not deadline.pause():
                 raise machine_gone_error(want.id)
-
-    def _update_tags(self, arm: ArcMachinesClient, want: ArcMachineSpec, machine: dict[str, Any]) -> None:
-        """Sets the configured tags. Other tags are not changed."""
-        tags = machine.get("tags") or {}
-        if any(tags.get(key) != value for key, value in want.tags.items()):
-            arm.patch(want.id, ARC_API_VERSION, {"tags": {**tags, **want.tags}})
-        there = str(machine.get("location") or "")
-        if there and there.replace(" ", "").lower() != want.location.replace(" ", "").lower():
-            self._note(f"the machine resource remains in {there}: Azure cannot move it to {want.location}")
 
     def _start_metadata_service(self) -> None:
         """Starts HIMDS, which serves the tokens of the machine's identity."""

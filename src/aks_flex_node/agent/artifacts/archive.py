@@ -173,15 +173,6 @@ class MemberValidator:
         if not name:
             return None
         member = ArchiveMember(name, info.mode & 0o777, info.size, kind_of(info), info.linkname)
-        self._check_position(member)
-        if member.kind == "symbolic link":
-            check_target(name, member.target)
-        if member.kind == "hard link":
-            member = self._resolved(member)
-        self.seen[name] = member
-        return member
-
-    def _check_position(self, member: ArchiveMember) -> None:
         before = self.seen.get(member.name)
         if before and (before.kind, member.kind) != ("folder", "folder"):
             raise ArchiveHostile(f"has {display_name(member.name)} twice")
@@ -192,16 +183,18 @@ class MemberValidator:
             above = self.seen.get("/".join(parts[:depth]))
             if above and above.kind != "folder":
                 raise ArchiveHostile(f"puts {display_name(member.name)} below a {above.kind}")
-
-    def _resolved(self, member: ArchiveMember) -> ArchiveMember:
-        """Returns a hard link with the normalized name of its target file."""
-        target = clean_name(member.target)
-        known = self.seen.get(target)
-        if known is None or known.kind not in {"file", "hard link"}:
-            raise ArchiveHostile(
-                f"links {display_name(member.name)} to {display_name(member.target)}, which is not an earlier file"
-            )
-        return ArchiveMember(member.name, member.mode, 0, member.kind, target)
+        if member.kind == "symbolic link":
+            check_target(name, member.target)
+        if member.kind == "hard link":
+            target = clean_name(member.target)
+            linked = self.seen.get(target)
+            if linked is None or linked.kind not in {"file", "hard link"}:
+                raise ArchiveHostile(
+                    f"links {display_name(name)} to {display_name(member.target)}, which is not an earlier file"
+                )
+            member = ArchiveMember(member.name, member.mode, 0, member.kind, target)
+        self.seen[name] = member
+        return member
 
 
 def read_members(stream: ArchiveStream) -> Iterator[ArchiveMember]:

@@ -189,7 +189,18 @@ class CompressedBundle(OfflineBundle):
             missing = {entry.file: entry for entry in BundleManifest.parse(text).artifacts if not self._has(entry)}
             for member in members if missing else ():
                 if member.kind == "file" and member.name in missing:
-                    self._add_to_cache(missing[member.name], stream, member.size)
+                    entry = missing[member.name]
+                    path, _ = self.locate(entry)
+                    fresh = path.with_name(f"{path.name}{PARTIAL_SUFFIX}")
+                    with (
+                        self._cache.locked(Digest.parse(entry.digest), time.sleep),
+                        explain_disk_full(path, member.size),
+                    ):
+                        with fresh.open("wb", buffering=0) as file:
+                            for piece in stream.chunks(member.size):
+                                write_all(file.fileno(), piece)
+                        fresh.chmod(0o644)
+                        fresh.replace(path)
             return text
 
     def locate(self, entry: BundleEntry) -> tuple[Path, int]:
@@ -198,16 +209,6 @@ class CompressedBundle(OfflineBundle):
     def _has(self, entry: BundleEntry) -> bool:
         path, _ = self.locate(entry)
         return path.exists() and path.stat().st_size == entry.size
-
-    def _add_to_cache(self, entry: BundleEntry, stream: ArchiveStream, size: int) -> None:
-        path, _ = self.locate(entry)
-        fresh = path.with_name(f"{path.name}{PARTIAL_SUFFIX}")
-        with self._cache.locked(Digest.parse(entry.digest), time.sleep), explain_disk_full(path, size):
-            with fresh.open("wb", buffering=0) as file:
-                for piece in stream.chunks(size):
-                    write_all(file.fileno(), piece)
-            fresh.chmod(0o644)
-            fresh.replace(path)
 
 
 def checked_member_path(file: str) -> Path:

@@ -79,7 +79,10 @@ class Download:
         """Downloads until the file is complete. After a digest mismatch, downloads the file once more from the
         beginning.
         """
-        self._resume()
+        note = PartialDownload.read(self._note_path)
+        if note and note.url == url_identity(self._location.url) and self._partial.exists():
+            self._hashes = hash_file(self._partial, self._digest.algorithm)
+            self._done, self._note = self._partial.stat().st_size, note
         for last in (False, True):
             self._receive(retrier)
             found = self._hashes.digest(self._digest.algorithm)
@@ -97,13 +100,6 @@ class Download:
                     retryable=True,
                 )
         raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def _resume(self) -> None:
-        """Hashes the partial file of an earlier run and continues after it."""
-        note = PartialDownload.read(self._note_path)
-        if note and note.url == url_identity(self._location.url) and self._partial.exists():
-            self._hashes = hash_file(self._partial, self._digest.algorithm)
-            self._done, self._note = self._partial.stat().st_size, note
 
     def _start_over(self) -> None:
         self._hashes, self._done, self._note = RunningHashes(self._digest.algorithm), 0, None
@@ -126,7 +122,18 @@ class Download:
                 file.seek(self._done)
                 file.truncate()
                 with explain_disk_full(self._partial, (length or self._done) - self._done):
-                    self._copy_body(response, file.fileno(), length, retrier)
+                    size, began = MIN_READ_BYTES, time.monotonic()
+                    while piece := response.read(size):
+                        retrier.raise_if_stopped()
+                        write_all(file.fileno(), piece)
+                        self._hashes.update(piece)
+                        self._done += len(piece)
+                        require_size(self._location, self._done)
+                        self._progress.update(self._done, length)
+                        now = time.monotonic()
+                        size, began = next_read_size(size, now - began), now
+                    retrier.raise_if_stopped()
+                    require_whole(self._done, length)
         except BaseException:
             self._network.discard(response)
             raise
@@ -148,20 +155,6 @@ class Download:
         self._note = PartialDownload.of(response, self._location, length)
         self._note_path.write_text(json.dumps(asdict(self._note)))
         return length
-
-    def _copy_body(self, response: HttpResponse, descriptor: int, length: int | None, retrier: Retrier) -> None:
-        size, began = MIN_READ_BYTES, time.monotonic()
-        while piece := response.read(size):
-            retrier.raise_if_stopped()
-            write_all(descriptor, piece)
-            self._hashes.update(piece)
-            self._done += len(piece)
-            require_size(self._location, self._done)
-            self._progress.update(self._done, length)
-            now = time.monotonic()
-            size, began = next_read_size(size, now - began), now
-        retrier.raise_if_stopped()
-        require_whole(self._done, length)
 
 
 def next_read_size(size: int, seconds: float) -> int:

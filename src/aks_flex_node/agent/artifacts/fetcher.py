@@ -14,8 +14,6 @@ from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aks_flex_node.agent.artifacts.bundle import OfflineBundle
     from aks_flex_node.agent.artifacts.download import TransferProgress
     from aks_flex_node.agent.artifacts.model import Artifact
@@ -54,7 +52,12 @@ class ArtifactFetcher:
             if blob:
                 progress.set_cached(blob.size)
             else:
-                blob = self._download(artifact, trusted.digest, folder, progress)
+                partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
+                source = self._sources.resolve(artifact.url)
+                hashes = Download(self._network, source, trusted.digest, partial, progress).run(self._retrier)
+                partial.chmod(0o644)
+                partial.replace(path)
+                blob = VerifiedFile(path, path.stat().st_size, trusted.digest, hashes.sha256, linkable=True)
             self._cache.record_origin(trusted.digest, artifact, trusted.source)
         return replace(blob, source=trusted.source)
 
@@ -85,14 +88,6 @@ class ArtifactFetcher:
         blob = bundle.find(artifact, self._digests.find(artifact))
         progress.set_cached(blob.size)
         return blob
-
-    def _download(self, artifact: Artifact, digest: Digest, folder: Path, progress: TransferProgress) -> VerifiedFile:
-        partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
-        source = self._sources.resolve(artifact.url)
-        hashes = Download(self._network, source, digest, partial, progress).run(self._retrier)
-        partial.chmod(0o644)
-        partial.replace(path)
-        return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)
 
     def _signed_digest(self, artifact: Artifact) -> Digest:
         """Returns the digest in a signed list. The list may come from a mirror, because its signature is verified."""

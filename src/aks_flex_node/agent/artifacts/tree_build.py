@@ -62,17 +62,13 @@ def adopt_ahead(tree: ArtifactTree, local_digest: Callable[[Artifact], TrustedDi
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy_ahead(tree, tree.ahead)
+        # From another file system: it is complete at its staging path or not there at all.
+        remove_tree(partial_dir(tree))
+        with explain_disk_full(tree.staging, sum(file.stat().st_size for file in tree.ahead.rglob("*"))):
+            shutil.copytree(tree.ahead, partial_dir(tree), symlinks=True)
+        partial_dir(tree).rename(tree.staging)
+        remove_tree(tree.ahead)
     return manifest
-
-
-def _copy_ahead(tree: ArtifactTree, ahead: Path) -> None:
-    """Copies a tree from another file system. It is complete at its staging path or not there at all."""
-    remove_tree(partial_dir(tree))
-    with explain_disk_full(tree.staging, sum(file.stat().st_size for file in ahead.rglob("*"))):
-        shutil.copytree(ahead, partial_dir(tree), symlinks=True)
-    partial_dir(tree).rename(tree.staging)
-    remove_tree(ahead)
 
 
 def begin_staging(tree: ArtifactTree) -> None:
@@ -227,7 +223,12 @@ class TreeBuild:
                 self._fetching.reject(blob)
             raise
         finally:
-            self._leave()
+            with self._lock:
+                self._unpacking -= 1
+                self._end_if_failed()
+                if self.error is None and len(self._parts) == len(self.progress):
+                    self._manifest = commit_staging(self.tree, self._parts)
+                    self.over.set()
 
     def _begin(self) -> bool:
         """Returns whether the tree must be built. The first thread checks for a tree of an earlier run."""
@@ -246,14 +247,6 @@ class TreeBuild:
             if self.error is None:
                 self._unpacking += 1
             return self.error is None
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._unpacking -= 1
-            self._end_if_failed()
-            if self.error is None and len(self._parts) == len(self.progress):
-                self._manifest = commit_staging(self.tree, self._parts)
-                self.over.set()
 
     def _end_if_failed(self) -> None:
         if self.error and not self._unpacking and not self.over.is_set():

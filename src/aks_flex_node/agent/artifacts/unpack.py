@@ -71,7 +71,14 @@ class Extraction:
     found: set[ArtifactFile] = field(default_factory=set)
 
     def extract(self, member: ArchiveMember, stream: ArchiveStream) -> None:
-        selected = self._select(member)
+        # An exact name takes precedence over a prefix.
+        exact = [
+            each for each in self.artifact.files if not each.is_prefix and clean_name(each.member) == member.name
+        ]
+        below = [
+            each for each in self.artifact.files if each.is_prefix and member.name.startswith(member_prefix(each))
+        ]
+        selected = next(iter([*exact, *below]), None)
         if selected is None or member.kind == "folder":
             return
         path = target_path(selected, member)
@@ -84,9 +91,22 @@ class Extraction:
             with explain_disk_full(target, member.size):
                 self.staged[path] = write_file(target, member.size, mode, stream)
         elif member.kind == "hard link":
-            self.staged[path] = self._link_file(member, target)
+            first = self.paths_by_member.get(member.target)
+            if first is None:
+                raise archive_incomplete_error(
+                    self.artifact, f"has {member.name} as a link to {member.target}, which is not extracted"
+                )
+            os.link(self.root / first, target)
+            self.staged[path] = self.staged[first]
         else:
-            self.staged[path] = self._link(selected, member, target)
+            # A symbolic link, whose target must be inside the extracted prefix.
+            if not selected.is_prefix:
+                raise archive_incomplete_error(
+                    self.artifact, f"has {member.name} as a symbolic link instead of a file"
+                )
+            check_target(member.name.removeprefix(member_prefix(selected)), member.target)
+            target.symlink_to(member.target)
+            self.staged[path] = StagedFile("", 0, 0, member.target)
         self.paths_by_member[member.name] = path
         self.found.add(selected)
 
@@ -94,33 +114,6 @@ class Extraction:
         missing = [selected.member for selected in self.artifact.files if selected not in self.found]
         if missing:
             raise archive_incomplete_error(self.artifact, f"does not contain {', '.join(missing)}")
-
-    def _select(self, member: ArchiveMember) -> ArtifactFile | None:
-        """Returns the entry that selects a member. An exact name takes precedence over a prefix."""
-        exact = [
-            each for each in self.artifact.files if not each.is_prefix and clean_name(each.member) == member.name
-        ]
-        below = [
-            each for each in self.artifact.files if each.is_prefix and member.name.startswith(member_prefix(each))
-        ]
-        return next(iter([*exact, *below]), None)
-
-    def _link_file(self, member: ArchiveMember, target: Path) -> StagedFile:
-        first = self.paths_by_member.get(member.target)
-        if first is None:
-            raise archive_incomplete_error(
-                self.artifact, f"has {member.name} as a link to {member.target}, which is not extracted"
-            )
-        os.link(self.root / first, target)
-        return self.staged[first]
-
-    def _link(self, artifact_file: ArtifactFile, member: ArchiveMember, target: Path) -> StagedFile:
-        """Creates a symbolic link. Its target must be inside the extracted prefix."""
-        if not artifact_file.is_prefix:
-            raise archive_incomplete_error(self.artifact, f"has {member.name} as a symbolic link instead of a file")
-        check_target(member.name.removeprefix(member_prefix(artifact_file)), member.target)
-        target.symlink_to(member.target)
-        return StagedFile("", 0, 0, member.target)
 
 
 def write_file(target: Path, size: int, mode: int, stream: ArchiveStream) -> StagedFile:

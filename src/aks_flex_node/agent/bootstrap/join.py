@@ -126,10 +126,18 @@ class NodeJoin:
         """Waits until the node is registered, applies its pod network, and waits until it is Ready."""
         assert self.readiness  # noqa: S101 - checked by the caller
         with self._step(READINESS, "the node is registered and Ready"):
-            self._restart_stuck_kubelet()
+            # A kubelet requests a lost certificate, and creates a lost Node, only when it starts.
+            started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
+            if not started and self.readiness.needs_kubelet_restart():
+                self.progress.note("restarting the kubelet: its certificate or its Node is missing")
+                self.engine.host.apply(RestartUnit(KUBELET_UNIT))
             self._apply_pod_network(self._wait_registered(self.readiness), components)
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))
-            self._sync_labels(node)
+            # The kubelet sets labels only when it creates the Node.
+            desired = kubelet.labels(self.engine.config)
+            state = node_state.read(self.engine.host, self.state_file)
+            self.readiness.sync_labels(node, desired, frozenset(state.labels.split()))
+            self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(desired)))
             return node
 
     def _wait_registered(self, readiness: NodeReadiness) -> ClusterNode:
@@ -141,21 +149,6 @@ class NodeJoin:
                 raise
         self.engine.host.apply(RestartUnit(KUBELET_UNIT))
         return readiness.wait_registered()
-
-    def _restart_stuck_kubelet(self) -> None:
-        """Restarts a kubelet that lost its certificate or Node: it requests and creates them only when it starts."""
-        started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
-        if not started and self.readiness and self.readiness.needs_kubelet_restart():
-            self.progress.note("restarting the kubelet: its certificate or its Node is missing")
-            self.engine.host.apply(RestartUnit(KUBELET_UNIT))
-
-    def _sync_labels(self, node: ClusterNode) -> None:
-        """Applies label changes to the Node, because the kubelet sets labels only when it creates the Node."""
-        assert self.readiness  # noqa: S101
-        desired = kubelet.labels(self.engine.config)
-        state = node_state.read(self.engine.host, self.state_file)
-        self.readiness.sync_labels(node, desired, frozenset(state.labels.split()))
-        self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(desired)))
 
     def _apply_pod_network(self, node: ClusterNode, components: Sequence[Component]) -> None:
         """Applies the pod CIDR, which the cluster assigns shortly after the node is registered."""

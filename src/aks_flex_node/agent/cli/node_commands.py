@@ -121,8 +121,13 @@ def bootstrap(
         config, sets, config_url, config_url_file, plain=http_to_loopback, aks_pool=aks_pool
     )
     if dry_run:
+        from aks_flex_node.agent.bootstrap.pool_join import complete_from_pool
+        from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
+
         context.require_root()
-        _show_plan(context.make_engine(_load_for_join(selection)), chosen, json=json)
+        loaded, _ = context.load_or_fetch_config(selection)
+        loaded, _ = complete_from_pool(selection, loaded, TerminalProgress())
+        _show_plan(context.make_engine(loaded.config), chosen, json=json)
     else:
         offer_device_sign_in(no_input=no_input)
         _join(selection, skip or [], chosen)
@@ -239,15 +244,6 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
         terminal.print_json(plans_as_data(plans))
     elif not print_plans(plans, engine.host):
         terminal.print_line("Nothing to do.")
-
-
-def _load_for_join(selection: ConfigSelection) -> NodeConfig:
-    from aks_flex_node.agent import context
-    from aks_flex_node.agent.bootstrap.pool_join import complete_from_pool
-    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
-
-    loaded, _ = context.load_or_fetch_config(selection)
-    return complete_from_pool(selection, loaded, TerminalProgress())[0].config
 
 
 def _join(

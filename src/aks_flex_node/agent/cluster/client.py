@@ -201,7 +201,15 @@ def _parse_answer(server: str, status: int, data: bytes) -> Any:
     if isinstance(document, dict) and 200 <= status < 300:
         return document
     if isinstance(document, dict) and status >= 400 and document.get("kind") == "Status":
-        raise ApiStatusError(status, str(document.get("reason") or ""), _message(document, status))
+        details = document.get("details")
+        causes = details.get("causes") if isinstance(details, dict) else None
+        found = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []
+        budgets = [str(one.get("message", "")) for one in found if one.get("reason") == "DisruptionBudget"]
+        raise ApiStatusError(
+            status,
+            str(document.get("reason") or ""),
+            " ".join([str(document.get("message", f"HTTP {status}")), *budgets]),
+        )
     if status == 429:  # an overloaded API server answers with plain text
         raise ApiStatusError(status, "TooManyRequests", "too many requests")
     raise unexpected_answer_error(server, f"its status is {status}, and it is not a response of Kubernetes")
@@ -215,15 +223,6 @@ def unexpected_answer_error(server: str, cause: str) -> ClusterError:
         "`/version`. The agent retries.",
         retryable=True,
     )
-
-
-def _message(api_status: dict[str, Any], status: int) -> str:
-    """Returns the server's error message, with the disruption budgets that block an eviction."""
-    details = api_status.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    found = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []
-    budgets = [str(one.get("message", "")) for one in found if one.get("reason") == "DisruptionBudget"]
-    return " ".join([str(api_status.get("message", f"HTTP {status}")), *budgets])
 
 
 def explain_connection_error(server: str, error: Exception) -> ClusterError:

@@ -153,7 +153,11 @@ class LiveNodeReadiness:
         assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find returns no other type
         self._say(f"node {self._node} is registered")
         if node.left:
-            self._readmit()
+            try:
+                nodes.uncordon_after_rejoin(self.api, self._node)
+                self._say("node uncordoned: it had left this cluster before")
+            except (ApiStatusError, ClusterError) as error:
+                self._say(f"the node is still cordoned; run kubectl uncordon {self._node} ({error})")
         return node
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
@@ -238,13 +242,6 @@ class LiveNodeReadiness:
             if (taint.key, taint.value, taint.effect) not in node.taints:
                 argument = f"{taint.key}={taint.value}:{taint.effect}"
                 self._say(f"taints are set only at registration; run kubectl taint nodes {self._node} {argument}")
-
-    def _readmit(self) -> None:
-        try:
-            nodes.uncordon_after_rejoin(self.api, self._node)
-            self._say("node uncordoned: it had left this cluster before")
-        except (ApiStatusError, ClusterError) as error:
-            self._say(f"the node is still cordoned; run kubectl uncordon {self._node} ({error})")
 
     def _kubelet_started(self) -> str:
         """Returns the start time of the running kubelet. Older heartbeats of the Node do not count."""

@@ -69,20 +69,13 @@ def _file_name(url: str) -> str:
 
 
 def _checksum_urls(url: str) -> tuple[str, ...]:
+    """Returns the URLs in the order of the publisher's convention, to avoid failed requests."""
     folder, _, name = url.rpartition("/")
-    program = name.split(".", 1)[0]
-    return _order_checksums(
-        name, (f"{url}.sha256", f"{url}.sha256sum", f"{folder}/{program}.sha256sum", f"{url}.sha512")
-    )
-
-
-def _order_checksums(name: str, checksums: tuple[str, ...]) -> tuple[str, ...]:
-    """Orders checksum URLs by the publisher's convention, to avoid failed requests."""
-    plain_file, sum_file, folder_sum, long_file = checksums
+    plain_file, sum_file, long_file = f"{url}.sha256", f"{url}.sha256sum", f"{url}.sha512"
     if name.startswith("containerd-"):
         return (sum_file, plain_file)
     if name.startswith("runc."):
-        return (folder_sum, plain_file, sum_file)
+        return (f"{folder}/{name.split('.', 1)[0]}.sha256sum", plain_file, sum_file)
     if name.startswith("node-problem-detector"):
         return (long_file, plain_file, sum_file)
     return (plain_file, sum_file, long_file)

@@ -80,17 +80,13 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     folder = next(f"{one.path}/networks/{NETWORK_NAME}" for one in spec.resources if isinstance(one, RuntimePath))
     sandboxes = {path: host.read(path) for name in host.list_dir(folder) if (path := _address_file(folder, name))}
     processes = [_process_file(sandbox) for sandbox in sandboxes.values()]
+    # Not in /sys, where a container may see the bridges of another machine.
+    shown = host.query("ip", "-j", "link", "show", "type", "bridge").out
     return replace(
         facts,
         contents={**facts.contents, **sandboxes, **{path: host.read(path) for path in processes}},
-        bridges=_bridges(host),
+        bridges=tuple(str(link.get("ifname", "")) for link in json.loads(shown or "[]")),
     )
-
-
-def _bridges(host: Host) -> tuple[str, ...]:
-    """Returns the bridges of the machine. A container may see those of another one in /sys."""
-    shown = host.query("ip", "-j", "link", "show", "type", "bridge").out
-    return tuple(str(link.get("ifname", "")) for link in json.loads(shown or "[]"))
 
 
 def _is_replaced(host: Host, spec: Spec) -> bool:

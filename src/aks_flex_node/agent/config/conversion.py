@@ -109,7 +109,12 @@ def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProble
     if shape.inner is object or (value is None and shape.optional):
         return value
     if get_origin(shape.inner) is tuple:
-        return _convert_list(get_args(shape.inner)[0], value, path, problems)
+        if not isinstance(value, list | tuple | set):
+            problems.append(ConfigProblem(path, "must be a list.", format_value(value, path)))
+            return value
+        return [
+            _convert(get_args(shape.inner)[0], each, f"{path}[{index}]", problems) for index, each in enumerate(value)
+        ]
     if get_origin(shape.inner) is dict:
         return _convert_map(get_args(shape.inner)[1], value, path, problems)
     if shape.inner is Taint:
@@ -122,13 +127,6 @@ def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProble
         if shape.metadata_value("pattern") == VERSION_PATTERN and not reason
         else converted
     )
-
-
-def _convert_list(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
-    if not isinstance(value, list | tuple | set):
-        problems.append(ConfigProblem(path, "must be a list.", format_value(value, path)))
-        return value
-    return [_convert(of, each, f"{path}[{index}]", problems) for index, each in enumerate(value)]
 
 
 def _convert_map(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:

@@ -120,7 +120,11 @@ def check_mode(path: Path, mode: int, source: SettingsSource) -> None:
 
 def load_secret_files(source: SettingsSource) -> None:
     """Reads each `…File` setting and sets the setting that it replaces."""
-    _skip_missing_token(source)
+    # The token is needed only for the first join.
+    name = source.settings.get(TOKEN_FILE)
+    if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
+        source.absent.add(TOKEN_FILE)
+        source.warnings.append(f"{TOKEN_FILE} is {name}, which does not exist. A first join needs it.")
     for file_key, key in SECRET_FILES:
         if content := _content(source, file_key):
             if key == "azure.servicePrincipal.clientSecret" and content.startswith("-----BEGIN "):
@@ -131,14 +135,6 @@ def load_secret_files(source: SettingsSource) -> None:
         pem = read_certificate(content) or content.encode()  # invalid content is reported by the validation
         source.settings[CERTIFICATE_FILE[1]] = base64.b64encode(pem).decode()
         _set_origin(source, *CERTIFICATE_FILE)
-
-
-def _skip_missing_token(source: SettingsSource) -> None:
-    """Skips a missing token file with a warning: the token is needed only for the first join."""
-    name = source.settings.get(TOKEN_FILE)
-    if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
-        source.absent.add(TOKEN_FILE)
-        source.warnings.append(f"{TOKEN_FILE} is {name}, which does not exist. A first join needs it.")
 
 
 def _set_origin(source: SettingsSource, file_key: str, key: str) -> None:

@@ -47,10 +47,6 @@ def parse_config(text: str, name: str) -> ConfigDocument:
             f"{name} is nested too deeply.",
             "Check the file: a configuration has at most five levels.",
         )
-    return _unwrap(document)
-
-
-def _unwrap(document: ConfigDocument) -> ConfigDocument:
     document.data.pop("$schema", None)  # for editors only
     inner = document.data.get("config")
     if not isinstance(inner, dict) or set(document.data) - {"config", "configVersion"}:
@@ -133,7 +129,9 @@ def _parse_yaml(text: str, name: str) -> ConfigDocument:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        problem = (where, _unquoted(error.problem or error.context or "it cannot be read"))
+        message = error.problem or error.context or "it cannot be read"
+        # Without quotations of the file, which can contain secrets. Single characters and token names remain.
+        problem = (where, re.sub(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"", "…", message))
     except (yaml.YAMLError, ValueError):
         problem = (name, "it contains characters or values that YAML does not allow")
     if problem:
@@ -144,13 +142,6 @@ def _parse_yaml(text: str, name: str) -> ConfigDocument:
             "Indent with spaces, and quote values that contain `: `, `#` or `%`.",
         )
     return document
-
-
-def _unquoted(message: str) -> str:
-    """Removes quotations of the file, which can contain secrets, from a YAML message. Single characters and token
-    names remain.
-    """
-    return re.sub(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"", "…", message)
 
 
 def _prepare(

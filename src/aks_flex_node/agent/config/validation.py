@@ -172,14 +172,26 @@ def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
     for key in keys():
         value = value_at(config, key)
         if isinstance(value, Secret):
-            yield from _check_secret(key, value)
+            # Not `_violation`, which prints the value.
+            of = (_mask, rules.placeholder, *SECRET_RULES.get(key.path, (rules.plain,)))
+            reason = next((reason for rule in of if (reason := rule(value.reveal())) is not None), None)
+            if reason is not None:
+                yield ConfigProblem(key.path, reason)
         elif isinstance(value, str):
             yield from _violation(key.path, value, (rules.placeholder, *_text_rules(key.path)))
         elif key.path == EXTRA_CONFIG:
             yield from _check_free(key.path, value)
         elif isinstance(value, dict) and key.path in MAP_RULES:
             yield from _check_map(key.path, value)
-    yield from _check_taints(config)
+    for index, taint in enumerate(config.node.taints):
+        yield from _violation(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
+        yield from _violation(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
+    for (_, first), (index, second) in combinations(enumerate(config.node.taints), 2):
+        if (first.key, first.effect) == (second.key, second.effect):
+            yield ConfigProblem(
+                f"node.taints[{index}]",
+                f"has the same key {second.key} and effect {second.effect} as an earlier taint.",
+            )
     yield from _check_lists(config)
 
 
@@ -196,14 +208,6 @@ def _violation(path: str, value: str, of: Iterable[Rule]) -> Iterator[ConfigProb
     reason = next((reason for rule in of if (reason := rule(value)) is not None), None)
     if reason is not None:
         yield ConfigProblem(path, reason, "" if path.endswith("caCertData") else format_value(value, path))
-
-
-def _check_secret(key: ConfigKey, secret: Secret) -> Iterator[ConfigProblem]:
-    """Checks a secret without printing its value."""
-    of = (_mask, rules.placeholder, *SECRET_RULES.get(key.path, (rules.plain,)))
-    reason = next((reason for rule in of if (reason := rule(secret.reveal())) is not None), None)
-    if reason is not None:
-        yield ConfigProblem(key.path, reason)
 
 
 def _mask(text: str) -> str | None:
@@ -225,18 +229,6 @@ def _check_free(path: str, value: object) -> Iterator[ConfigProblem]:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         yield ConfigProblem(path, "contains a value that JSON does not support, such as a date. Put it in quotes.")
-
-
-def _check_taints(config: NodeConfig) -> Iterator[ConfigProblem]:
-    for index, taint in enumerate(config.node.taints):
-        yield from _violation(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
-        yield from _violation(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
-    for (_, first), (index, second) in combinations(enumerate(config.node.taints), 2):
-        if (first.key, first.effect) == (second.key, second.effect):
-            yield ConfigProblem(
-                f"node.taints[{index}]",
-                f"has the same key {second.key} and effect {second.effect} as an earlier taint.",
-            )
 
 
 def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
@@ -262,17 +254,20 @@ def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
 
 def check_combinations(config: NodeConfig) -> Iterator[ConfigProblem]:
     """Checks combinations of settings."""
-    yield from _check_thresholds(config)
-    yield from _check_sign_in(config)
-    yield from _check_cluster(config)
-    yield from _check_directories(config)
-
-
-def _check_thresholds(config: NodeConfig) -> Iterator[ConfigProblem]:
     kubelet = config.node.kubelet
     if kubelet.image_gc_low_threshold >= kubelet.image_gc_high_threshold:
         reason = f"must be lower than node.kubelet.imageGCHighThreshold, which is {kubelet.image_gc_high_threshold}."
         yield ConfigProblem("node.kubelet.imageGCLowThreshold", reason, str(kubelet.image_gc_low_threshold))
+    yield from _check_sign_in(config)
+    names = ("subscription", "resource group", "name")
+    for (_, first), (path, second) in combinations(cluster_references(config), 2):
+        for what, one, two in zip(names, first, second, strict=True):
+            if one and two and one.lower() != two.lower():
+                yield ConfigProblem(
+                    path,
+                    f"has the {what} {two}, but another setting has {one} for the same cluster. Set the same value.",
+                )
+    yield from _check_directories(config)
 
 
 def _check_sign_in(config: NodeConfig) -> Iterator[ConfigProblem]:
@@ -329,17 +324,6 @@ def _check_arc(config: NodeConfig) -> Iterator[ConfigProblem]:
         if not value:
             why = "is missing. Registration with Azure Arc requires it. Set it, or set azure.arc.enabled to false."
             yield ConfigProblem(path, why)
-
-
-def _check_cluster(config: NodeConfig) -> Iterator[ConfigProblem]:
-    names = ("subscription", "resource group", "name")
-    for (_, first), (path, second) in combinations(cluster_references(config), 2):
-        for what, one, two in zip(names, first, second, strict=True):
-            if one and two and one.lower() != two.lower():
-                yield ConfigProblem(
-                    path,
-                    f"has the {what} {two}, but another setting has {one} for the same cluster. Set the same value.",
-                )
 
 
 def _check_directories(config: NodeConfig) -> Iterator[ConfigProblem]:

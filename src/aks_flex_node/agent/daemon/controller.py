@@ -191,7 +191,10 @@ class Controller:
             self._reopen()
         self._check_health()
         self._notify_alive()  # each of these steps may wait for the API server
-        self._check_operations()
+        session, now = self.session, self.clock()
+        if session.node.source.signals_by_node and now >= self.operations_due:
+            self.operations_due = now + OPERATIONS_SECONDS
+            session.operation_pending = session.node.has_operation()
         self._notify_alive()
         if not self.runner.running:
             self._check_drift()
@@ -221,7 +224,11 @@ class Controller:
                 soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
                 session.drift_due = min(session.drift_due, soon)
                 if POLICY_FILE in event.paths:
-                    self._retry_refused()
+                    # The policy has changed: retry what it refused.
+                    for kind in (JobKind.UPDATE, JobKind.STAGE):
+                        last = self.history.results.get(kind)
+                        if last and last.reason == REFUSED_BY_POLICY:
+                            self.history.hasten(kind)
                 if any(map(session.is_credential, event.paths)):
                     soon = max(self.clock() + SETTLE_SECONDS, session.health_earliest)
                     session.health_due = min(session.health_due, soon)
@@ -234,13 +241,6 @@ class Controller:
                     session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
-
-    def _retry_refused(self) -> None:
-        """Retries what the policy of the machine refused, because it has changed."""
-        for kind in (JobKind.UPDATE, JobKind.STAGE):
-            last = self.history.results.get(kind)
-            if last and last.reason == REFUSED_BY_POLICY:
-                self.history.hasten(kind)
 
     def _handle_poll(self, event: PollEvent) -> None:
         session, result, before = self.session, event.result, self.session.state.provider_state
@@ -319,13 +319,6 @@ class Controller:
         session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
         if session.credential_loss_count == 1:
             session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
-
-    def _check_operations(self) -> None:
-        """Looks for operations of the cluster at the start and rarely afterwards."""
-        session, now = self.session, self.clock()
-        if session.node.source.signals_by_node and now >= self.operations_due:
-            self.operations_due = now + OPERATIONS_SECONDS
-            session.operation_pending = session.node.has_operation()
 
     def _check_drift(self) -> None:
         session, now = self.session, self.clock()

@@ -60,14 +60,12 @@ class Poller:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self._pause(self.poll_once())
-
-    def _pause(self, seconds: float) -> None:
-        # After a failure, the backoff is kept: a source that is away or refuses is not asked more often.
-        least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay)) if self._last_ok else seconds
-        if not self._stopped.wait(least):
-            self._woken.wait(seconds - least)
-            self._woken.clear()
+            seconds = self.poll_once()
+            # After a failure, the backoff is kept: a source that is away or refuses is not asked more often.
+            least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay)) if self._last_ok else seconds
+            if not self._stopped.wait(least):
+                self._woken.wait(seconds - least)
+                self._woken.clear()
 
     def poll_once(self) -> float:
         """Polls once; returns the seconds until the next poll."""

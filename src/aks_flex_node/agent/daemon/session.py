@@ -208,21 +208,18 @@ class Session:
             changes["not_accepted"] = self.connection.receiver.not_accepted
         self.state = replace(self.state.with_provider_state(result.state, result.message), **changes)
         if result.is_ok:
-            self._record_answer()
+            # The source has no newer configuration for this Node: a later deletion of it is a new signal.
+            self._reread = self._node_gone_since is not None
+            node = self.health.node
+            if node and node.uid and self._newest_version == self.node.versions.current:
+                self.settle_node(node.uid)
+                self._node_gone_since, self._reread = None, False
         self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
             with contextlib.suppress(MachineError):  # a full disk does not stop the daemon
                 self_update.raise_floor(self.node.host)
-
-    def _record_answer(self) -> None:
-        """Records the Node for which the source has no newer configuration: a later deletion is a new signal."""
-        self._reread = self._node_gone_since is not None
-        node = self.health.node
-        if node and node.uid and self._newest_version == self.node.versions.current:
-            self.settle_node(node.uid)
-            self._node_gone_since, self._reread = None, False
 
     @property
     def _newest_version(self) -> str:

@@ -220,21 +220,21 @@ def _paths(resource: Resource, host: Host) -> Iterator[str]:
         case PemFile(path):  # it may be a link to another file in the same directory
             yield path.rpartition("/")[0] + "/"
         case ProgramTree():
-            yield from _program_paths(resource, host)
+            try:
+                names = list(json.loads(host.read(f"{resource.path}/{MANIFEST}") or b"{}")["files"])
+            except (ValueError, KeyError, TypeError):
+                names = []
+            files = [f"{resource.path}/{name}" for name in (MANIFEST, *names)]
+            inside = {
+                folder
+                for path in files
+                for folder in parent_dirs(path)
+                if f"{folder}/".startswith(f"{resource.path}/")
+            }
+            yield from (*files, *sorted(inside))
         case Service(name):
             yield f"{WANTS_DIR}/{name}"
             yield from (f"{directory}/{name}.d/" for directory in UNIT_DIRS)
-
-
-def _program_paths(program: ProgramTree, host: Host) -> Iterator[str]:
-    """Yields the files of an installed program and their directories."""
-    try:
-        names = list(json.loads(host.read(f"{program.path}/{MANIFEST}") or b"{}")["files"])
-    except (ValueError, KeyError, TypeError):
-        names = []
-    files = [f"{program.path}/{name}" for name in (MANIFEST, *names)]
-    inside = {folder for path in files for folder in parent_dirs(path) if f"{folder}/".startswith(f"{program.path}/")}
-    yield from (*files, *sorted(inside))
 
 
 WAIT_SECONDS = 3600.0

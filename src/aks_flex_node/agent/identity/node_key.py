@@ -125,7 +125,9 @@ class NodeKeyStore:
                 entry, content = self.host.stat(path), self.host.read(path)
                 if entry and (entry.kind is not EntryKind.FILE or _parsed(content) is None):
                     self.host.apply(SetAside(path))
-                self.host.apply(WriteFile(path, _rendered(key, revision), 0o600, secret=True))
+                document = {**_document(key), "revision": revision}
+                text = json.dumps({**document, "digest": _digest(document)}, indent=1) + "\n"
+                self.host.apply(WriteFile(path, text.encode(), 0o600, secret=True))
             except MachineError as error:
                 failures.append(error)
         if len(failures) == 2:
@@ -142,11 +144,6 @@ def _document(key: StoredKey) -> dict[str, Any]:
     document: dict[str, Any] = dict(zip(TEXTS, values, strict=True))
     others = {"next": key.next, "previous": key.previous}
     return {**document, **{name: _document(other) for name, other in others.items() if other}}
-
-
-def _rendered(key: StoredKey, revision: int) -> bytes:
-    document = {**_document(key), "revision": revision}
-    return (json.dumps({**document, "digest": _digest(document)}, indent=1) + "\n").encode()
 
 
 @lru_cache(maxsize=2)  # the daemon reads both files before every request

@@ -68,7 +68,10 @@ class OperationJob:
         record = operation_record.read_record(self.host)
         if record.uid == operation.uid:
             return self._write_result(operation) if record.phase else self._continue(operation, record)
-        if refusal := self._policy_refusal(operation) or self._refusal(operation):
+        needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_UPDATES}.get(operation.kind, "")
+        policy = read_policy(self.host)
+        forbidden = refusal_message(policy, [f"{operation.kind} ({needed})"]) if policy.forbids(needed) else ""
+        if refusal := forbidden or self._refusal(operation):
             operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
             return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)
         if operation.kind == operations.REBOOT and (opens := self._opening()):
@@ -81,11 +84,6 @@ class OperationJob:
             )
         operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
         return self._execute(operation)
-
-    def _policy_refusal(self, operation: MachineOperation) -> str:
-        needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_UPDATES}.get(operation.kind, "")
-        policy = read_policy(self.host)
-        return refusal_message(policy, [f"{operation.kind} ({needed})"]) if policy.forbids(needed) else ""
 
     def _refusal(self, operation: MachineOperation) -> str:
         """Returns why an operation is not allowed; empty if it is."""
@@ -119,7 +117,11 @@ class OperationJob:
             self.host.apply(Run(("systemctl", "--no-block", "reboot"), "reboot for a MachineOperation"))
             return _started("The machine reboots.")
         if operation.kind == operations.UPGRADE:
-            self._request_version(operation.parameters[VERSION_PARAMETER])
+            # The update job installs it. Also in the next configuration, which may have been composed before.
+            for path in (CURRENT_CONFIG, NEXT_CONFIG):
+                if self.host.stat(path) is not None:
+                    text = self._with_agent_version(path, operation.parameters[VERSION_PARAMETER])
+                    self.host.apply(WriteFile(path, text.encode(), 0o600, secret=True))
             return _started("The update of the agent is requested.")
         # The node cannot write after it has left the cluster, and must not be reset again when it joins again.
         message = "The node leaves the cluster, and the machine is reset."
@@ -153,16 +155,6 @@ class OperationJob:
             return _started(f"The result of {operation.name} cannot be written to it: {record.message}")
         operation_record.write_record(self.host, record.closed())
         return _done(f"{operation.kind} {operation.name}: {record.message}")
-
-    def _request_version(self, version: str) -> None:
-        """Sets the version of the agent in the configurations; the update job then installs it.
-
-        The next configuration, too, because it may have been composed before.
-        """
-        for path in (CURRENT_CONFIG, NEXT_CONFIG):
-            if self.host.stat(path) is not None:
-                text = self._with_agent_version(path, version)
-                self.host.apply(WriteFile(path, text.encode(), 0o600, secret=True))
 
     def _with_agent_version(self, path: str, version: str) -> str:
         document = json.loads(self.host.read(path) or b"{}")

@@ -67,7 +67,17 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
         components = compared(engine)
         found = _ours(detect_drift(engine, components))
         for _ in range(MAX_PASSES):
-            _apply(engine, components)
+            # Applies all components, also after one that failed.
+            engine.prepare(components)
+            failures: list[FlexError] = []
+            for component in components:
+                try:
+                    engine.apply(component)
+                except FlexError as failure:
+                    failures.append(failure)
+            engine.sync_to_disk()
+            if failures:
+                raise failures[0]
             left = _ours(detect_drift(engine, components))
             if not left:
                 if not found:
@@ -85,20 +95,6 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
         "Check with `aks-flex-node verify` what differs, and stop the program that changes it. The daemon retries.",
         retryable=True,
     )
-
-
-def _apply(engine: Engine, components: Sequence[Component]) -> None:
-    """Applies all components, also after one that failed; raises the first failure."""
-    engine.prepare(components)
-    failures: list[FlexError] = []
-    for component in components:
-        try:
-            engine.apply(component)
-        except FlexError as failure:
-            failures.append(failure)
-    engine.sync_to_disk()
-    if failures:
-        raise failures[0]
 
 
 def _ours(found: Sequence[Drift]) -> list[Drift]:

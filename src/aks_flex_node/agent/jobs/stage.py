@@ -90,7 +90,13 @@ class StageJob:
             return _result(JobStatus.FAILED, error.name, error.message, error.hint, identity, retryable=True)
 
     def _stage(self, current: StoredConfig, following: StagingConfig) -> JobResult:
-        stored = self._read(current, following)
+        # Checks the next configuration as if it had arrived to be applied.
+        known = stored_config.parse_config(current.bundle.text)
+        text = stored_config.compose_document(following.config, "", known)
+        check_received(self.operations.host, text, ORIGIN)
+        bundle = parse_bundle(text.encode(), STAGING_CONFIG)
+        config = loader.load_text(bundle.text, STAGING_CONFIG, self.operations.env, {}).config
+        stored = StoredConfig(bundle, config, text.encode())
         changes = admission.compare_configs(current.config, stored.config)
         if refusal := self.operations.check_admission(current, stored, changes, None):
             identity, retryable = following.identity, refusal.retryable
@@ -112,15 +118,6 @@ class StageJob:
         records.write_record(self.operations.host, staging_config.record_file(folder), staged)
         message = f"Pool revision {following.pool_revision} is staged: {_described(missing)}."
         return _result(JobStatus.DONE, message=message, version=following.identity)
-
-    def _read(self, current: StoredConfig, following: StagingConfig) -> StoredConfig:
-        """Checks the next configuration as if it had arrived to be applied. Raises ConfigError."""
-        known = stored_config.parse_config(current.bundle.text)
-        text = stored_config.compose_document(following.config, "", known)
-        check_received(self.operations.host, text, ORIGIN)
-        bundle = parse_bundle(text.encode(), STAGING_CONFIG)
-        config = loader.load_text(bundle.text, STAGING_CONFIG, self.operations.env, {}).config
-        return StoredConfig(bundle, config, text.encode())
 
     def _download(self, engine: Engine, components: Sequence[Component], missing: Sequence[ProgramTree]) -> None:
         """Stages the missing programs, in parallel and within the time limits of their components."""

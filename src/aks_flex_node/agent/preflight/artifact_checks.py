@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl
+    from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.agent.preflight.check import PreflightContext
 
 REACH_SECONDS = 9.0
@@ -121,7 +121,18 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
         require_encrypted(context_options(context), [artifact])
         status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
-            return _rejected(source, artifact, status)
+            if status in {404, 410}:
+                return error(
+                    f"{source} was not found.", f"Check `{artifact.component}.version` and the content of the mirror."
+                )
+            if is_retryable(status):
+                return warning(
+                    f"{source} currently responds with status {status}.", "The download is retried automatically."
+                )
+            return error(
+                f"The request for {source} was rejected with status {status}.",
+                f"Run `curl -v` with this URL. {FIREWALL_HINT}",
+            )
         return (
             None
             if _has_checksum(context, artifact)
@@ -135,21 +146,6 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
         return error(f"Downloads from {host} fail: {failure.reason}.", REMEDIES[failure.cause])
     except ArtifactError as refused:
         return error(refused.message, refused.hint)
-
-
-def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
-    if status in {404, 410}:
-        return error(
-            f"{location} was not found.", f"Check `{artifact.component}.version` and the content of the mirror."
-        )
-    if is_retryable(status):
-        return warning(
-            f"{location} currently responds with status {status}.", "The download is retried automatically."
-        )
-    return error(
-        f"The request for {location} was rejected with status {status}.",
-        f"Run `curl -v` with this URL. {FIREWALL_HINT}",
-    )
 
 
 def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:

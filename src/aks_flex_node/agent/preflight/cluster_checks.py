@@ -64,13 +64,6 @@ def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
             yield _unknown(name, failure.reason)
         except CallTimeout:
             yield _unknown(name, f"the DNS name {name} cannot be resolved: no DNS server responded in time")
-    yield from _unreachable_servers(context)
-    if len(found) == len(names):
-        yield ok(", ".join(found) or "no names to resolve")
-
-
-def _unreachable_servers(context: PreflightContext) -> Iterator[CheckFinding]:
-    """Warns about a DNS server of this machine that only the machine itself reaches, such as dnsmasq."""
     path = context.machine.resolv_conf
     servers = name_servers(context.text(path))
     if servers and all(map(is_loopback, servers)):
@@ -79,6 +72,8 @@ def _unreachable_servers(context: PreflightContext) -> Iterator[CheckFinding]:
             "of cluster DNS, and in those with dnsPolicy Default.",
             f"Write the servers to which they forward into {path}, or use systemd-resolved.",
         )
+    if len(found) == len(names):
+        yield ok(", ".join(found) or "no names to resolve")
 
 
 def _unknown(name: str, reason: str) -> CheckFinding:

@@ -180,17 +180,6 @@ RESET_HINT = (
 
 
 def check_leftovers(context: PreflightContext) -> Iterator[CheckFinding]:
-    yield from _credentials(context)
-    yield from _kubelet_state(context)
-    yield from _static_pods(context)
-    yield from _existing_data(context)
-    yield from _replaced(context)
-    if not context.joined:
-        yield from _networks(context)
-        yield from _kernel(context)
-
-
-def _credentials(context: PreflightContext) -> Iterator[CheckFinding]:
     folder = context.config.paths.kubernetes.config_dir
     found = [f"{folder}/{name}" for name in CREDENTIALS if _is_foreign(context, f"{folder}/{name}")]
     if found:
@@ -198,6 +187,13 @@ def _credentials(context: PreflightContext) -> Iterator[CheckFinding]:
             f"This machine has credentials of another cluster: {', '.join(found)}.",
             f"{RESET_HINT} Or remove the files.",
         )
+    yield from _kubelet_state(context)
+    yield from _static_pods(context)
+    yield from _existing_data(context)
+    yield from _replaced(context)
+    if not context.joined:
+        yield from _networks(context)
+        yield from _kernel(context)
 
 
 def _kubelet_state(context: PreflightContext) -> Iterator[CheckFinding]:

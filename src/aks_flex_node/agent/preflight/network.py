@@ -88,7 +88,9 @@ class SystemNetworkProbe:
                 return found
             target = found
             headers = redirected_headers(headers, url, target)
-            url = _followed(url, target)
+            if not is_redirect_allowed(url, target):
+                raise ProbeFailed(ProbeFailure.SILENCE, "it redirects from https to an unencrypted URL")
+            url = target
         raise ProbeFailed(ProbeFailure.SILENCE, f"it redirects more than {MAX_REDIRECTS} times")
 
     def _ask_once(self, request: ProbeRequest, url: str, headers: Mapping[str, str]) -> ProbeResponse | str:
@@ -175,12 +177,6 @@ def _headers(request: ProbeRequest) -> dict[str, str]:
     if request.token is not None:
         headers["authorization"] = f"Bearer {request.token.reveal()}"
     return headers
-
-
-def _followed(url: str, target: str) -> str:
-    if not is_redirect_allowed(url, target):
-        raise ProbeFailed(ProbeFailure.SILENCE, "it redirects from https to an unencrypted URL")
-    return target
 
 
 def _read_response(raw: BaseHTTPResponse, request: ProbeRequest) -> ProbeResponse:

@@ -83,16 +83,12 @@ def _check_port(context: PreflightContext, port: NodePort, listening: list[PortL
     taken = next((listener for listener in listening if conflicts(port, listener)), None)
     owner = find_owner(context, taken.inode) if taken else None
     if taken and not _ours(context, port, owner):
-        yield _taken(port, owner)
-
-
-def _taken(port: NodePort, owner: PortOwner | None) -> CheckFinding:
-    message = f"Port {port.number} is used by {owner or 'another process'}, but {port.who} needs it."
-    find = (
-        f"Run `sudo ss -ltnp 'sport = :{port.number}'` to show the process. Stop it, or configure another port "
-        "for it."
-    )
-    return (error if port.needed else warning)(message, f"{find} {port.remedy}".rstrip())
+        message = f"Port {port.number} is used by {owner or 'another process'}, but {port.who} needs it."
+        find = (
+            f"Run `sudo ss -ltnp 'sport = :{port.number}'` to show the process. Stop it, or configure another port "
+            "for it."
+        )
+        yield (error if port.needed else warning)(message, f"{find} {port.remedy}".rstrip())
 
 
 def _ours(context: PreflightContext, port: NodePort, owner: PortOwner | None) -> bool:

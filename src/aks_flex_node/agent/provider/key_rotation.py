@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.identity.node_key import StoredKey
-    from aks_flex_node.agent.provider.node_assertions import NodeAssertions
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.host.host import CommandResult, Host
 
@@ -45,26 +44,15 @@ def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], fl
         key = store.read()
         if error.result.code != NODE_KEY_NOT_KNOWN or not (key and key.previous and client.assertions):
             raise
-        return _bind_again(client, client.assertions, store, key, key.previous, now)
-
-
-def _bind_again(
-    client: ProviderClient,
-    assertions: NodeAssertions,
-    store: NodeKeyStore,
-    key: StoredKey,
-    previous: StoredKey,
-    now: Callable[[], float],
-) -> StoredKey:
-    """Has the previous key, which is tried once, bind the present one."""
-    assertions.by_previous = True
-    try:
-        answer = _ask(client, previous, key, now)
-    finally:
-        assertions.by_previous = False
-    bound = replace(key, audience=str(answer.get("audience") or key.audience), next=None)
-    store.save(bound)
-    return bound
+        # The previous key, which is tried once, binds the present one.
+        client.assertions.by_previous = True
+        try:
+            answer = _ask(client, key.previous, key, now)
+        finally:
+            client.assertions.by_previous = False
+        bound = replace(key, audience=str(answer.get("audience") or key.audience), next=None)
+        store.save(bound)
+        return bound
 
 
 def _rotate(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float]) -> StoredKey:

@@ -170,7 +170,12 @@ class ProviderClient:
         url = self.endpoint.url(action)
         try:
             with time_limit(seconds + min(CONNECT_SECONDS, seconds)):
-                response = self._pool_manager().request(
+                if self._pool is None:
+                    logging.getLogger("urllib3").setLevel(logging.ERROR)
+                    sources, private_ca = proxy_options(self.config), self.endpoint.trust
+                    trust = tls_context(system=private_ca is None, pem=private_ca)
+                    self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), trust)
+                response = self._pool.request(
                     method,
                     url,
                     body=data,
@@ -218,14 +223,6 @@ class ProviderClient:
                 "audience of the provider's own, such as api://CLIENT-ID, in its settings (auth.tenants[].audiences)."
             )
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, message))
-
-    def _pool_manager(self) -> PoolManager:
-        if self._pool is None:
-            logging.getLogger("urllib3").setLevel(logging.ERROR)
-            sources, private_ca = proxy_options(self.config), self.endpoint.trust
-            trust = tls_context(system=private_ca is None, pem=private_ca)
-            self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), trust)
-        return self._pool
 
     def _unreachable(self, error: Any, seconds: float) -> PollResult:
         proxy = proxy_options(self.config).proxy_for(self.endpoint.origin)

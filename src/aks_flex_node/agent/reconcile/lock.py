@@ -106,7 +106,15 @@ def _open(path: str) -> int:
         if place.is_symlink():
             place.unlink()
         elif place.is_dir():
-            _clear_directory(place)
+            try:
+                place.rmdir()
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                aside = Path(aside_path(str(place)))
+                aside.mkdir(0o700, exist_ok=True)
+                # Fails for a file that another process created meanwhile: the target is a directory.
+                place.rename(aside)
         else:
             raise problem
         return os.open(path, flags, 0o600)
@@ -116,17 +124,6 @@ def _open(path: str) -> int:
             f"Could not open the lock {path}: {error.strerror or error}.",
             f"Check `ls -ld {path}`. Remove it if it is not a file, then run the same command again.",
         ) from error
-
-
-def _clear_directory(place: Path) -> None:
-    try:
-        place.rmdir()
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        aside = Path(aside_path(str(place)))
-        aside.mkdir(0o700, exist_ok=True)
-        place.rename(aside)  # fails for a file that another process created meanwhile: the target is a directory
 
 
 def _acquire(handle: int) -> None:

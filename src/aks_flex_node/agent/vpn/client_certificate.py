@@ -11,13 +11,9 @@ import datetime
 import hashlib
 import re
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.certificates import PEM
 from aks_flex_node.lean_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 VALIDITY_DAYS = 365
 BACKDATED = datetime.timedelta(days=1)  # tolerates clocks that are behind
@@ -41,7 +37,8 @@ def make_client_certificate(node: str, days: int = VALIDITY_DAYS) -> ClientCerti
 
     keys = [rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS) for _ in range(2)]
     root_key, client_key = keys
-    stamp = hashlib.sha256(_der_of_key(root_key)).hexdigest()[:8]
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    stamp = hashlib.sha256(root_key.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()[:8]
     root_name = distinguished_name(f"aks-flex-node {stamp}")
     client_name = distinguished_name(_safe_name(node))
     period = validity_period(datetime.timedelta(days=days), BACKDATED)
@@ -78,10 +75,3 @@ def same_certificate(one: str, other: str) -> bool:
 def _safe_name(node: str) -> str:
     """Replaces characters that Azure does not allow in a name."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", node)[:64] or "node"
-
-
-def _der_of_key(key: RSAPrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return key.public_key().public_bytes(serialization.Encoding.DER, form)

@@ -116,11 +116,16 @@ class _Reader:
             case ("port", [number]):
                 self.port = _port(number)
             case ("verify-x509-name", [name, *kind]):
-                self.server = (_named(name), _kind(kind[0] if kind else "subject"))
+                text = kind[0] if kind else "subject"
+                if text not in {"name", "name-prefix", "subject"}:
+                    raise profile_unfit_error(f"the name comparison {text!r} is not supported")
+                self.server = (_named(name), text)
             case ("dhcp-option", ["DNS", address]) if ADDRESS.fullmatch(address):
                 self.servers.append(address)
             case (name, [value]) if name in ALLOWED_OPTIONS:
-                self.options[name] = _word(name, value)
+                if not WORD.fullmatch(value):
+                    raise profile_unfit_error(f"the value {value!r} of {name} is not valid")
+                self.options[name] = value
             case _:
                 return False
         return True
@@ -176,18 +181,6 @@ def _protocol(name: str) -> str:
     if name.lower() not in PROTOCOLS:
         raise profile_unfit_error(f"the protocol {name!r} is not supported")
     return PROTOCOLS[name.lower()]
-
-
-def _kind(text: str) -> str:
-    if text not in {"name", "name-prefix", "subject"}:
-        raise profile_unfit_error(f"the name comparison {text!r} is not supported")
-    return text
-
-
-def _word(name: str, value: str) -> str:
-    if not WORD.fullmatch(value):
-        raise profile_unfit_error(f"the value {value!r} of {name} is not valid")
-    return value
 
 
 def profile_unfit_error(cause: str) -> FlexError:

@@ -78,7 +78,18 @@ class VpnConnection:
             return
         if not self._is_settled():
             with self._phase_recorded():
-                self._prepare()
+                # The unit starts when its configuration exists.
+                if self.host.stat(PROGRAM) is None:
+                    self.note("installing OpenVPN")
+                    with contextlib.suppress(MachineError):
+                        self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
+                if self.host.stat(PROGRAM) is None:
+                    raise MachineError(
+                        "openvpn-not-found",
+                        f"OpenVPN ({PROGRAM}) is missing and could not be installed.",
+                        "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
+                    )
+                self.engine.apply(COMPONENT)
                 with self.environment.operator_client(self.config) as sender:
                     self._establish(sender)
             self.engine.events.emit("vpn-connected", f"The VPN through {self.records.current.gateway} is connected")
@@ -102,20 +113,6 @@ class VpnConnection:
             and self.environment.waiter.wait_until_up(RECONNECT_SECONDS)
         )
 
-    def _prepare(self) -> None:
-        """Installs OpenVPN and its unit. The unit starts when its configuration exists."""
-        if self.host.stat(PROGRAM) is None:
-            self.note("installing OpenVPN")
-            with contextlib.suppress(MachineError):
-                self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
-        if self.host.stat(PROGRAM) is None:
-            raise MachineError(
-                "openvpn-not-found",
-                f"OpenVPN ({PROGRAM}) is missing and could not be installed.",
-                "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
-            )
-        self.engine.apply(COMPONENT)
-
     def _establish(self, sender: OperationSender) -> None:
         network = virtual_network.find_virtual_network(sender, self.config, self.records.current.network)
         network = self._check(network)
@@ -125,7 +122,16 @@ class VpnConnection:
         GatewayProvisioner(gateway, self.config, network).ensure(pair, make=self.make, adopt=self.adopt)
         profile = self._profile(sender, gateway)
         text = self._configuration(profile, pair, network)
-        self._connect(pair, text)
+        # The previous configuration is restored if the tunnel does not connect.
+        before = self.host.read(client_file(self.config))
+        self._start(text)
+        self.note("waiting for the VPN tunnel")
+        if not self.environment.waiter.wait_until_up(UP_SECONDS):
+            error = diagnose(openvpn.read_log(self.host))
+            if before and before != text and self.records.current.active:
+                self._start(before)
+            raise error
+        self.records.update(active=pair.name)
         # Removes an unused up script. Called after the tunnel is up, because a rollback may need the script.
         path = f"{vpn_dir(self.config)}/up"
         if self.host.stat(path) is not None and path.encode() not in text:
@@ -136,7 +142,9 @@ class VpnConnection:
         gateway.remove_own_roots(tuple(each for each in self.records.current.roots if each != pair.name))
         disconnect.remove_from_former_gateways(self.records, sender, self.environment, self.note)
         self.environment.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
-        self._remove_old_certificates(pair)
+        for each in self.host.list_dir(vpn_dir(self.config)):
+            if each.endswith(".pem") and each != f"{pair.name}.pem":
+                self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))
         self.records.update(settings=local_state.settings_fingerprint(self.config))
 
     def _check(self, network: VirtualNetwork) -> VirtualNetwork:
@@ -231,18 +239,6 @@ class VpnConnection:
         if self.host.read(path) != content:
             self.host.apply(WriteFile(path, content, mode, secret=True))
 
-    def _connect(self, pair: ClientCertificate, text: bytes) -> None:
-        """Starts the tunnel with this configuration. Restores the previous configuration if it does not connect."""
-        before = self.host.read(client_file(self.config))
-        self._start(text)
-        self.note("waiting for the VPN tunnel")
-        if not self.environment.waiter.wait_until_up(UP_SECONDS):
-            error = diagnose(openvpn.read_log(self.host))
-            if before and before != text and self.records.current.active:
-                self._start(before)
-            raise error
-        self.records.update(active=pair.name)
-
     def _start(self, text: bytes) -> None:
         digest = hashlib.sha256(text).hexdigest()
         was_running = self.host.unit(NAME).running
@@ -251,11 +247,6 @@ class VpnConnection:
         if was_running and self.records.current.started != digest:
             self.host.apply(RestartUnit(NAME))
         self.records.update(started=digest)
-
-    def _remove_old_certificates(self, pair: ClientCertificate) -> None:
-        for each in self.host.list_dir(vpn_dir(self.config)):
-            if each.endswith(".pem") and each != f"{pair.name}.pem":
-                self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))
 
     def remove_from_azure(self) -> list[str]:
         """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""

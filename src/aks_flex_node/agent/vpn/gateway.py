@@ -170,7 +170,16 @@ class GatewayProvisioner:
         if found is None:
             self._make(pair, allowed=make)
         elif provisioning_state(found).lower() != "succeeded":
-            self._recreate(found, pair)
+            if self.gateway.id not in self.gateway.records.current.made:
+                raise ConfigError(
+                    "vpn-gateway-failed",
+                    f"The VPN gateway {self.gateway.id} is in state {provisioning_state(found)}.",
+                    "Repair it first: `az network vnet-gateway update` repeats its last change.",
+                )
+            body = gateway_spec.gateway_document(
+                self.config, self.network.location, self._subnet(), self._address(), pair
+            )
+            self.gateway.put(self.gateway.id, body, "the VPN gateway again", str(found.get("etag", "")))
         elif differences := gateway_spec.differences(found, self.config):
             self._adopt(differences, allowed=adopt)
         self.gateway.add_root_certificate(pair)
@@ -236,19 +245,6 @@ class GatewayProvisioner:
                 )  # another client is creating the same or a related resource
                 continue
             return
-
-    def _recreate(self, found: Document, pair: ClientCertificate) -> None:
-        """Recreates a gateway whose provisioning failed, if this machine created it."""
-        if self.gateway.id not in self.gateway.records.current.made:
-            raise ConfigError(
-                "vpn-gateway-failed",
-                f"The VPN gateway {self.gateway.id} is in state {provisioning_state(found)}.",
-                "Repair it first: `az network vnet-gateway update` repeats its last change.",
-            )
-        body = gateway_spec.gateway_document(
-            self.config, self.network.location, self._subnet(), self._address(), pair
-        )
-        self.gateway.put(self.gateway.id, body, "the VPN gateway again", str(found.get("etag", "")))
 
     def _adopt(self, differences: list[str], *, allowed: bool) -> None:
         if not allowed:

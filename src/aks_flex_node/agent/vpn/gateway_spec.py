@@ -39,18 +39,12 @@ def gateway_document(
             "enableBgp": False,
             "ipConfigurations": [configuration],
             "vpnClientConfiguration": {
-                **_client_settings(config),
+                "vpnClientAddressPool": {"addressPrefixes": [config.azure.vpn.p2s_gateway_cidr]},
+                "vpnClientProtocols": [PROTOCOL],
+                "vpnAuthenticationTypes": [AUTHENTICATION],
                 "vpnClientRootCertificates": [root_certificate(pair)],
             },
         },
-    }
-
-
-def _client_settings(config: NodeConfig) -> Document:
-    return {
-        "vpnClientAddressPool": {"addressPrefixes": [config.azure.vpn.p2s_gateway_cidr]},
-        "vpnClientProtocols": [PROTOCOL],
-        "vpnAuthenticationTypes": [AUTHENTICATION],
     }
 
 

@@ -188,7 +188,8 @@ def find_virtual_network(sender: OperationSender, config: NodeConfig, known: str
     """Reads the network. `known` is its ID from an earlier run, for an identity that cannot list the networks of the
     cluster's nodes.
     """
-    cluster = _cluster(sender, config)
+    body = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
+    cluster = body if isinstance(body, dict) else {}
     properties = cluster.get("properties") or {}
     try:
         network = config.azure.vpn.virtual_network_id or _cluster_network(sender, config, properties)
@@ -210,10 +211,15 @@ def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any
     properties = document.get("properties") or {}
     own = tuple((properties.get("addressSpace") or {}).get("addressPrefixes") or ())
     subnets = {str(each.get("name")): each.get("properties") or {} for each in properties.get("subnets") or ()}
+    found: list[str] = []
+    for each in properties.get("virtualNetworkPeerings") or ():
+        peering = each.get("properties") or {}
+        if peering.get("peeringState") == "Connected":
+            found += (peering.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
     return VirtualNetwork(
         str(document["id"]),
         str(document.get("location", "")),
-        (*own, *_peers(properties)),
+        (*own, *found),
         own,
         {
             name: tuple(each.get("addressPrefixes") or filter(None, [each.get("addressPrefix")]))
@@ -223,16 +229,6 @@ def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any
         tuple((properties.get("dhcpOptions") or {}).get("dnsServers") or ()),
         cluster,
     )
-
-
-def _peers(properties: Mapping[str, Any]) -> list[str]:
-    """Returns the ranges of peered networks."""
-    found: list[str] = []
-    for each in properties.get("virtualNetworkPeerings") or ():
-        peering = each.get("properties") or {}
-        if peering.get("peeringState") == "Connected":
-            found += (peering.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
-    return found
 
 
 def _gateway_of(subnet: Mapping[str, Any]) -> str:
@@ -252,11 +248,6 @@ def target_cluster_id(config: NodeConfig) -> str:
     subscription, group, name = found
     kind = "Microsoft.ContainerService/managedClusters"
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{kind}/{name}"
-
-
-def _cluster(sender: OperationSender, config: NodeConfig) -> Mapping[str, Any]:
-    body = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
-    return body if isinstance(body, dict) else {}
 
 
 def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:

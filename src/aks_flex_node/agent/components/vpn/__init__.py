@@ -68,11 +68,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 
 def removal(facts: Facts) -> Iterator[Action]:
     yield from planner.removal(facts)
-    yield from _remove_hosts_lines(facts)
-
-
-def _remove_hosts_lines(facts: Facts) -> Iterator[Action]:
-    """Removes marked lines from /etc/hosts, even if the ledger does not record them."""
+    # Also if the ledger does not record the lines.
     text = facts.contents.get(HOSTS) or b""
     content = without_managed_lines(text)
     if content != text:
