@@ -131,7 +131,7 @@ def test_second_machine_is_refused_in_words(lab: Lab, node: UnidentifiedNode, ad
 
 
 def test_node_with_azure_identity_gets_a_key_at_its_next_poll(lab: Lab, add_machine: Add) -> None:
-    """As a node that joined with an earlier release, which has no key."""
+    """As a node whose disk was restored without its key."""
     node = ManagedLabNode.make(lab, add_machine("key-3"))
     machine = node.machine
     node.join()

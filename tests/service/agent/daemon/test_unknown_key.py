@@ -1,4 +1,4 @@
-"""Tests of a provider that does not know the node key: restored from a backup, or of an earlier version."""
+"""Tests of a provider that does not know the node key, such as one restored from a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of azcmagent's package: it comes only from its configured repository."""
+"""Tests of azcmagent's package: it comes only from its configured repository, signed with that repository's key."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.arc.packages import AzcmagentPackage, repository
+from aks_flex_node.agent.arc.packages import AzcmagentPackage, repository, verified_keyring
+from aks_flex_node.agent.config.azure_models import MICROSOFT_KEYS
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from tests.arc_machines import config
-from tests.openpgp_keys import KEY, OTHER_KEY
+from tests.openpgp_keys import BOTH, FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
 
 if TYPE_CHECKING:
     from tests.unit.agent.arc.conftest import Place
+
 
 UBUNTU = 'ID=ubuntu\nVERSION_ID="22.04"\nVERSION_CODENAME=jammy\n'
 
@@ -104,3 +106,42 @@ def test_package_install_failure_contains_the_apt_error_message(place: Place) ->
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()
     assert caught.value.name == "arc-package-failed"
     assert place.host.stat("/var/lib/aks-flex-node-packages") is None
+
+
+HERE = "https://packages.example/key.asc"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(KEY, FINGERPRINT), (OTHER_KEY, OTHER_FINGERPRINT), (KEY.replace("\n", "\r\n"), FINGERPRINT)],
+)
+def test_package_key_with_the_expected_fingerprint_is_accepted(text: str, expected: str) -> None:
+    spaced = " ".join(expected[at : at + 4] for at in range(0, 40, 4)).lower()
+    assert verified_keyring(text, [spaced], HERE) == verified_keyring(text, [expected], HERE)
+
+
+@pytest.mark.parametrize("text", [OTHER_KEY, BOTH, KEY + OTHER_KEY, OTHER_KEY + KEY])
+def test_unexpected_package_key_is_refused_and_its_fingerprint_named(text: str) -> None:
+    """apt would trust both of two keys."""
+    with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT) as caught:
+        verified_keyring(text, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
+    assert caught.value.name == "package-key-mismatch"
+    assert verified_keyring(text, [FINGERPRINT, OTHER_FINGERPRINT], HERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<html>sign in</html>",
+        KEY.replace("PUBLIC KEY", "PRIVATE KEY"),
+        KEY[:300] + "\n-----END PGP PUBLIC KEY BLOCK-----\n",
+        "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n",
+        "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n/////w==\n-----END PGP PUBLIC KEY BLOCK-----\n",
+    ],
+)
+def test_unreadable_package_key_is_refused(text: str) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        verified_keyring(text, [FINGERPRINT], HERE)
+    assert caught.value.name == "package-key-unreadable"
+    assert HERE in caught.value.message

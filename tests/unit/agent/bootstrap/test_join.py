@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage
-from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
+from aks_flex_node.agent.bootstrap.unbootstrap import AGENT_FILES, Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
+from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -22,8 +24,10 @@ from aks_flex_node.host.actions import (
     MakeDirectory,
     MakeLink,
     Remove,
+    RemoveTree,
     RestartUnit,
     StartUnit,
+    StopUnit,
     WriteFile,
 )
 from aks_flex_node.host.host import CommandResult, UnitState
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
     from tests.unit.agent.config.builders import Settings
+
 
 NODE = ClusterNode.read(
     {
@@ -483,3 +488,18 @@ def test_provider_removes_what_the_agent_may_not() -> None:
     assert leaving.run() == []
     assert told == [[role, machine]]
     assert leaving.manual_commands == commands[1:]
+
+
+def test_every_state_file_of_the_agent_is_removed() -> None:
+    known = {value for name, value in vars(paths).items() if name.isupper() and isinstance(value, str)}
+    below = {value for value in known if value.startswith(f"{paths.STATE_DIR}/")}
+    assert below, "the constants have been renamed"
+    assert below - set(AGENT_FILES) == set()
+
+
+def test_running_download_is_stopped_before_its_files_are_removed() -> None:
+    host = empty_host()
+    host.apply(StartUnit(STAGE_UNIT))
+    host.done.clear()
+    Unbootstrap(engine_on(host), None, ProgressReporter()).run()
+    assert host.done.index(StopUnit(STAGE_UNIT)) < host.done.index(RemoveTree(f"{DATA}/artifacts"))

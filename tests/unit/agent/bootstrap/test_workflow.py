@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.bootstrap import workflow
-from aks_flex_node.agent.bootstrap.management import refuse_temporary_vpn
+from aks_flex_node.agent.bootstrap.management import describe_service, refuse_temporary_vpn
 from aks_flex_node.agent.bootstrap.workflow import (
     keep_fetched_on_failure,
     refuse_other_node,
@@ -21,7 +21,13 @@ from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import DaemonMode, ledger_paths
 from aks_flex_node.agent.machine import UNIT_FILE
-from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.paths import (
+    CONFIG_URL_DIGEST,
+    CONFIG_VERSION_FILE,
+    CURRENT_CONFIG,
+    DAEMON_STATE,
+    NEXT_CONFIG,
+)
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.ledger import Ledger
@@ -30,6 +36,7 @@ from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.client_certificates import client_pem
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID, Settings, load_plain
 
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
-    from tests.hosts.recorded import RecordedHost
+
 
 OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")
 
@@ -213,3 +220,24 @@ def test_hint_is_true_when_the_config_cannot_be_stored() -> None:
     with pytest.raises(MachineError) as caught, keep_fetched_on_failure(broken, BUNDLE, URL):
         raise MachineError("preflight-failed", "Preflight found 1 problem.", "Nothing was changed.")
     assert caught.value.hint == "Nothing was changed."
+
+
+def described(state: str, *, follows: bool = True, fetched: bool = False) -> str:
+    return describe_service(RecordedHost({DAEMON_STATE: state}), "edge-1", follows=follows, fetched=fetched)
+
+
+def test_join_with_a_revoked_key_names_the_remedy() -> None:
+    text = described('{"provider_state": "NodeKeyRevoked"}')
+    assert "the provider refuses the key of this machine" in text
+    assert "`aks-flex-rp node join-command --name edge-1`" in text
+    assert "now manages" not in text
+
+
+def test_join_with_a_new_url_does_not_repeat_an_earlier_refusal() -> None:
+    assert "now manages this node" in described('{"provider_state": "NodeKeyRevoked"}', fetched=True)
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", "7", '{"provider_state": "Connected"}', '{"provider_state": []}'])
+def test_join_says_that_the_service_manages_the_node(state: str) -> None:
+    assert "aks-flex-node.service now manages this node." in described(state)
+    assert "aks-flex-node.service now watches this node." in described(state, follows=False)

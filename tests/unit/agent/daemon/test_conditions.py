@@ -1,7 +1,8 @@
-"""Tests of the conditions in a status report: real causes and no secrets."""
+"""Tests of the conditions in a status report (real causes and no secrets), and of the metrics."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from aks_flex_node.agent.daemon.conditions import (
     ReportInput,
     build_conditions,
     build_report,
+    render_metrics,
 )
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
@@ -201,3 +203,48 @@ def test_status_report_is_equal_for_an_unchanged_node() -> None:
     assert build_report(QUIET) == build_report(
         replace(QUIET, health=replace(WELL, certificate_seconds=WELL.certificate_seconds - 30))
     )
+
+
+NOTES = DaemonState(provider_state=ProviderState.THROTTLED, drift_count=1234567, drift=("a", "b"))
+
+
+def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str, str]:
+    sight = replace(WELL, certificate_seconds=31535999.4)
+    lines = render_metrics(notes, sight, build_report(ReportInput(notes, sight, current))).decode().splitlines()
+    assert all(re.fullmatch(r'[a-z_]+(\{[a-z]+="[^"]*"\})? -?\d+', one) for one in lines if not one.startswith("#"))
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_metrics_write_large_numbers_in_full() -> None:
+    found = values()
+    assert found["aks_flex_node_applied_config_version"] == "1770000123"
+    assert found["aks_flex_node_certificate_expiry_seconds"] == "31535999"
+    assert found["aks_flex_node_drift_total"] == "1234567"
+    assert found["aks_flex_node_drift"] == "2"
+
+
+def test_metrics_report_exactly_one_provider_state() -> None:
+    found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_provider_state")}
+    assert len(found) == len(ProviderState)
+    assert [name for name, value in found.items() if value == "1"] == [
+        'aks_flex_node_provider_state{state="Throttled"}'
+    ]
+
+
+def test_metrics_contain_conditions_by_type() -> None:
+    found = values()
+    assert found['aks_flex_node_condition{type="Ready"}'] == "1"
+    assert found['aks_flex_node_condition{type="UpgradeFailed"}'] == "0"
+
+
+def test_every_metric_has_help_and_type_once() -> None:
+    lines = render_metrics(NOTES, WELL, build_report(ReportInput(NOTES, WELL))).decode().splitlines()
+    helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert helped == typed
+    assert len(set(helped)) == len(helped)
+
+
+@pytest.mark.parametrize("version", ["", "from-a-file"])
+def test_non_numeric_config_version_is_omitted_from_metrics(version: str) -> None:
+    assert "aks_flex_node_applied_config_version" not in values(current=version)

@@ -1,4 +1,4 @@
-"""Tests of the drift monitor on the machine, and of the scheduler's decisions."""
+"""Tests of the drift monitor on the machine, of the scheduler's decisions, and of conflicts with other processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import record_file
-from aks_flex_node.agent.daemon.drift_monitor import FAULT_SECONDS, MAX_REPAIRS, Conflicts, DriftMonitor
+from aks_flex_node.agent.daemon.drift_monitor import (
+    FAULT_SECONDS,
+    MAX_REPAIRS,
+    Conflicts,
+    DriftMonitor,
+    parse_conflicts,
+)
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.update_journal import UpdateJournal, UpdateStage
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.jobs.registry import SchedulerInput
     from aks_flex_node.agent.reconcile.engine import Engine
+
 
 TOML = "/etc/containerd/config.toml"
 
@@ -158,3 +165,60 @@ def test_fault_that_repairs_do_not_remove_is_soon_repaired_again(drift: DriftMon
     now = drift.node.now()
     assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1, frozenset((TOML,))) == frozenset()
     assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1) == {TOML}
+
+
+HOUR = 3600.0
+PATH = "/etc/containerd/config.toml"
+
+
+def repaired_at(*moments: float) -> Conflicts:
+    fights = Conflicts("7")
+    for moment in moments:
+        fights = fights.with_repairs([PATH], moment)
+    return fights
+
+
+def test_two_repairs_per_hour_are_not_a_conflict() -> None:
+    fights = repaired_at(0.0, 1800.0, 3700.0, 5600.0, 7500.0)
+    assert fights.ignored_subjects(7500.0) == frozenset()
+
+
+def test_third_repair_within_an_hour_suspends_repair_for_an_hour() -> None:
+    fights = repaired_at(0.0, 1000.0, 2000.0)
+    assert fights.ignored_subjects(2000.0) == {PATH}
+    assert fights.ignored_subjects(2000.0 + HOUR - 1) == {PATH}
+    assert fights.ignored_subjects(2000.0 + HOUR) == frozenset()
+
+
+def test_repair_count_restarts_after_the_suspension() -> None:
+    fights = repaired_at(0.0, 1.0, 2.0, 4000.0, 4001.0)
+    assert fights.ignored_subjects(4001.0) == frozenset()
+    assert fights.with_repairs([PATH], 4002.0).ignored_subjects(4002.0) == {PATH}
+
+
+def test_conflict_suspends_repair_only_for_its_own_path() -> None:
+    fights = repaired_at(0.0, 1.0).with_repairs([PATH, "/etc/other"], 2.0)
+    assert fights.ignored_subjects(3.0) == {PATH}
+
+
+def test_new_config_clears_conflicts() -> None:
+    fights = repaired_at(0.0, 1.0, 2.0)
+    assert fights.for_configuration("7").ignored_subjects(3.0) == {PATH}
+    assert fights.for_configuration("8").ignored_subjects(3.0) == frozenset()
+    assert fights.for_configuration("8").configuration == "8"
+
+
+def test_clock_set_to_an_earlier_time_suspends_no_repairs() -> None:
+    assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).ignored_subjects(0.0) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], "x", {}, {"repaired": []}, {"configuration": "7", "repaired": {"a": 1}, "givenUp": {}}]
+)
+def test_malformed_conflicts_document_is_ignored(document: object) -> None:
+    assert parse_conflicts(document) == Conflicts()
+
+
+def test_old_conflicts_are_discarded() -> None:
+    fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 9 * HOUR)
+    assert (fights.given_up, list(fights.repaired)) == ({}, ["/etc/other"])
