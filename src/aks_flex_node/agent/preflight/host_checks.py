@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.preflight.check import PreflightContext
 
 
-TESTED_RELEASES = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
+SUPPORTED_RELEASES = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
 ARCHITECTURES = ("amd64", "arm64")
 UNSET_HOSTNAMES = ("", "localhost", "localhost.localdomain", "(none)")
 GIB = 1 << 30
@@ -31,13 +31,13 @@ def check_root(context: PreflightContext) -> Iterator[CheckFinding]:
 def check_operating_system(context: PreflightContext) -> Iterator[CheckFinding]:
     machine = context.machine
     name = f"{machine.system or 'an unknown operating system'} {machine.release}".strip()
-    if machine.release in TESTED_RELEASES.get(machine.system, ()):
+    if machine.release in SUPPORTED_RELEASES.get(machine.system, ()):
         yield ok(name)
         return
-    tested = ", ".join(
-        f"{system.capitalize()} {' and '.join(releases)}" for system, releases in TESTED_RELEASES.items()
+    supported = ", ".join(
+        f"{system.capitalize()} {' and '.join(releases)}" for system, releases in SUPPORTED_RELEASES.items()
     )
-    yield warning(f"This is {name}, which is not tested.", f"Use a tested operating system: {tested}.")
+    yield warning(f"This is {name}, which is not supported.", f"Use a supported operating system: {supported}.")
 
 
 def check_architecture(context: PreflightContext) -> Iterator[CheckFinding]:
