@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -26,22 +25,13 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(ctx: typer.Context, json: JsonOption = False) -> None:
-    """List the tools with version, source, size and state."""
-    states = Toolbox(selected_layout(ctx).cache).states()
+    """List the tools with version and state."""
+    box = Toolbox(selected_layout(ctx).cache)
+    rows = [(tool.name, tool.version, "ready" if box.is_ready(tool) else "missing") for tool in box.tools]
     if json:
-        console.print_json([asdict(state) for state in states])
-        return
-    rows = [
-        (
-            state.name,
-            state.version or "-",
-            state.source or "-",
-            console.megabytes(state.size) if state.size else "-",
-            state.state,
-        )
-        for state in states
-    ]
-    console.print_table(("TOOL", "VERSION", "SOURCE", "SIZE", "STATE"), rows)
+        console.print_json([dict(zip(("name", "version", "state"), row, strict=True)) for row in rows])
+    else:
+        console.print_table(("TOOL", "VERSION", "STATE"), rows)
 
 
 @app.command()
@@ -111,5 +101,7 @@ def clean(ctx: typer.Context) -> None:
             "Run `aks-flex-lab --lab NAME down` for each of them.",
         )
     toolbox = Toolbox(layout.cache)
-    freed = artifacts.clean_artifacts(*toolbox.all_architectures()) + toolbox.clean()
-    console.message(f"{console.megabytes(freed)} freed.")
+    removed = [path.name for path in toolbox.clean()]
+    if artifacts.clean_artifacts(*toolbox.all_architectures()):
+        removed.append("artifacts")
+    console.message(f"Removed: {', '.join(removed) or 'nothing'}.")

@@ -13,6 +13,6 @@ toolbox       the interface that the rest of the lab uses
 artifacts     the tree of release files that the mirror serves
 """
 
-from aks_flex_lab.tools.toolbox import Toolbox, ToolState
+from aks_flex_lab.tools.toolbox import Toolbox
 
-__all__ = ["ToolState", "Toolbox"]
+__all__ = ["Toolbox"]

@@ -23,7 +23,7 @@ from aks_flex_lab.files import file_lock
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
 from aks_flex_lab.tools.catalog import AGENT_COMMANDS, KUBE_PROXY
 from aks_flex_lab.tools.recipes import Checksum, GoTool
-from aks_flex_lab.tools.tool_store import file_hash, reclaimable_bytes
+from aks_flex_lab.tools.tool_store import file_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -271,14 +271,13 @@ def write_stable_files(tree: ArtifactTree, versions: Iterable[str]) -> None:
         tree.write(f"dl.k8s.io/release/{name}.txt", f"v{version}")
 
 
-def clean_artifacts(*toolboxes: Toolbox) -> int:
-    """Removes the tree if it has files of tools that are not those of the toolboxes; returns the freed bytes."""
+def clean_artifacts(*toolboxes: Toolbox) -> bool:
+    """Removes the tree if it has files of tools that are not those of the toolboxes; returns whether it did."""
     current = {each.record for box in toolboxes for each in publications(box) if each.is_current}
     root = toolboxes[0].cache / "artifacts"
     with file_lock(root / ".lock", "the artifacts"):
         if set(records(toolboxes[0]).glob("*")) <= current:
-            return 0
-        freed = reclaimable_bytes(root)
+            return False
         for folder in [path for path in root.iterdir() if path.is_dir()]:
             shutil.rmtree(folder)
-    return freed
+    return True

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from aks_flex_lab.errors import ToolError
 
-DPKG_STATUS = Path("/var/lib/dpkg/status")
 SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")  # sbin may be missing in PATH
 ELF_INTERPRETER = 3  # the ELF segment that statically linked programs do not have
 
@@ -49,21 +48,6 @@ def is_static(program: Path) -> bool:
         table = file.read(size * count)
     kinds = [struct.unpack_from("<I", table, at)[0] for at in range(0, len(table) - 3, size)]
     return ELF_INTERPRETER not in kinds
-
-
-def package_version(package: str, status: Path = DPKG_STATUS) -> str:
-    """Returns the installed version of a package from the status file of dpkg; empty when it is not installed."""
-    try:
-        text = status.read_text(errors="replace")
-    except OSError:
-        return ""
-    start = f"\n{text}".find(f"\nPackage: {package}\n")
-    if start < 0:
-        return ""
-    for line in text[start:].split("\n\n", 1)[0].splitlines():
-        if line.startswith("Version: "):
-            return line.removeprefix("Version: ")
-    return ""
 
 
 def missing_packages_error(packages: list[str], what: str) -> ToolError:

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_lab import processes
 from aks_flex_lab.errors import LabError, ToolError, UsageError
@@ -21,23 +21,11 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.progress import ProgressReporter
     from aks_flex_lab.tools.catalog import AnyTool
+    from aks_flex_lab.tools.go_builder import GoBuilder
     from aks_flex_lab.tools.tool_store import ToolDirectory
 
 SOURCES = ("auto", "release", "build")
 OUTCOMES = {"release": "downloaded", "build": "built"}
-
-
-class ToolBuilder(Protocol):
-    """The interface that builds a tool from its source; tests use a fake."""
-
-    def prepare(self, tools: Sequence[GoTool], arch: str) -> None:
-        """Raises an error for requirements that builds for an architecture do not find."""
-
-    def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
-        """Builds the commands of the tool into a directory."""
-
-    def progress_text(self) -> str:
-        """Returns the progress as text."""
 
 
 def build_minutes(tool: GoTool) -> float:
@@ -62,7 +50,7 @@ def program_version_output(*argv: str | Path) -> str:
 class ToolInstaller:
     logs: Path
     lock: Path
-    builder: ToolBuilder
+    builder: GoBuilder
     downloader: releases.ReleaseDownloader
     progress: ProgressReporter
     purpose: str = ""  # what needs the tools
@@ -117,7 +105,7 @@ class ToolInstaller:
             else:
                 self.take_release(directory, bench)
             self.check_versions(directory, bench)
-            directory.commit(source, time.monotonic() - start)
+            directory.commit(source)
         self.progress.finished(directory.title, OUTCOMES[source], time.monotonic() - start)
 
     def take_release(self, directory: ToolDirectory, bench: Path) -> None:

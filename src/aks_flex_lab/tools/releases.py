@@ -13,14 +13,13 @@ import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from aks_flex_lab.errors import ToolError
 from aks_flex_lab.tools.tool_store import file_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from aks_flex_lab.tools.recipes import Checksum, GoTool, ReleaseFile
 
@@ -58,18 +57,12 @@ class DownloadStream:
     total: int  # size of the whole file; 0 when the server does not report it
 
 
-class DownloadTransport(Protocol):
-    """The interface that downloads files; tests use a fake."""
-
-    def get(self, url: str, start: int, seconds: float) -> AbstractContextManager[DownloadStream]:
-        """Requests `https://` + url from byte `start`. Raises OSError."""
-
-
 class HttpsTransport:
     """Downloads over HTTPS, with the proxies of the environment."""
 
     @contextmanager
     def get(self, url: str, start: int, seconds: float) -> Iterator[DownloadStream]:
+        """Requests `https://` + url from byte `start`. Raises OSError."""
         request = urllib.request.Request(f"https://{url}")
         if start:
             request.add_header("Range", f"bytes={start}-")
@@ -85,7 +78,7 @@ class HttpsTransport:
 class ReleaseDownloader:
     """Downloads release files; decides once for each host whether it can be reached."""
 
-    transport: DownloadTransport = field(default_factory=HttpsTransport)
+    transport: HttpsTransport = field(default_factory=HttpsTransport)
     seconds: float = REACHABILITY_SECONDS
     pause: float = 0.5  # delay before a retry, doubled each time
     pins: Mapping[str, str] = field(default_factory=lambda: PINNED_SHA256)

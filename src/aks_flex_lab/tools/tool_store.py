@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -39,12 +38,7 @@ class ToolManifest:
     version: str
     arch: str
     source: str  # release or build
-    seconds: float
     files: tuple[ManifestFile, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -88,18 +82,17 @@ class ToolDirectory:
     def ready(self) -> bool:
         return self.manifest() is not None
 
-    def commit(self, source: str, seconds: float) -> ToolManifest:
+    def commit(self, source: str) -> None:
         """Renames the temporary directory to the directory of the tool."""
         bench = self.build_directory(source)
         files = tuple(manifest_files(bench))
-        manifest = ToolManifest(self.tool.name, self.tool.version, self.arch, source, round(seconds, 1), files)
+        manifest = ToolManifest(self.tool.name, self.tool.version, self.arch, source, files)
         (bench / MANIFEST_NAME).write_text(json.dumps(asdict(manifest), indent=2) + "\n")
         os.sync()  # so that files are not empty after a power loss
         shutil.rmtree(self.path, ignore_errors=True)
         bench.rename(self.path)
         for leftover in self.root.glob(f".{self.path.name}.*"):
             shutil.rmtree(leftover)
-        return manifest
 
 
 def recipe_key(tool: GoTool, arch: str) -> str:
@@ -122,14 +115,6 @@ def read_manifest(path: Path) -> ToolManifest:
 def manifest_files(directory: Path) -> list[ManifestFile]:
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
     return [ManifestFile(str(path.relative_to(directory)), path.stat().st_size, file_hash(path)) for path in paths]
-
-
-def reclaimable_bytes(folder: Path) -> int:
-    """Returns the size of the files that have no other hard link."""
-    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-    names_here = Counter(file.st_ino for file in files)
-    sizes = {file.st_ino: file.st_size for file in files if names_here[file.st_ino] == file.st_nlink}
-    return sum(sizes.values())
 
 
 def file_hash(path: Path, algorithm: str = "sha256") -> str:

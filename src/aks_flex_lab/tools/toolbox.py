@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.architecture import Architecture
@@ -18,32 +17,13 @@ from aks_flex_lab.tools.installer import ToolInstaller, check_packages
 from aks_flex_lab.tools.python_tools import PythonTool, PythonToolDirectory
 from aks_flex_lab.tools.recipes import GoTool, machine_arch
 from aks_flex_lab.tools.releases import ReleaseDownloader
-from aks_flex_lab.tools.tool_store import ToolDirectory, reclaimable_bytes
+from aks_flex_lab.tools.tool_store import ToolDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from aks_flex_lab.tools.catalog import AnyTool
-
-READY = "ready"
-MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class ToolState:
-    """The state of one version of a tool."""
-
-    name: str
-    version: str
-    source: str  # release, build, Debian or PyPI; unknown before the installation
-    size: int
-    state: str
-    seconds: float  # duration of the installation
-    commands: dict[str, str]  # names and paths; empty when missing
-
-    @property
-    def ready(self) -> bool:
-        return self.state == READY
 
 
 @dataclass(frozen=True)
@@ -74,6 +54,9 @@ class Toolbox:
     def python_tool_directory(self, tool: PythonTool) -> PythonToolDirectory:
         return PythonToolDirectory(self.root, tool, self.arch)
 
+    def _directory(self, tool: GoTool | PythonTool) -> ToolDirectory | PythonToolDirectory:
+        return self.python_tool_directory(tool) if isinstance(tool, PythonTool) else self.tool_directory(tool)
+
     def path(self, tool: str, command: str, version: str | None = None) -> Path:
         """Returns the path of a command of a tool, by default in the default version."""
         entry = catalog.find_tool(tool, version, self.tools)
@@ -101,7 +84,7 @@ class Toolbox:
             raise UsageError(
                 "tool-directory-missing", f"{tool} is a Debian package and has no directory.", f"Use `path {tool} …`."
             )
-        directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
+        directory = self._directory(entry)
         if not directory.ready:
             named = f" {entry.selector}" if isinstance(entry, GoTool) else f" {entry.name}"
             named += f" --arch {self.arch}" if self.is_foreign else ""
@@ -143,47 +126,18 @@ class Toolbox:
                 if not folder.ready:  # The previous holder of the lock may have installed it.
                     folder.make(installer.progress)
 
-    def states(self) -> tuple[ToolState, ...]:
-        return tuple(self.any_state(tool) for tool in self.tools)
-
-    def any_state(self, tool: AnyTool) -> ToolState:
+    def is_ready(self, tool: AnyTool) -> bool:
         if isinstance(tool, DebianTool):
-            return self.debian_state(tool)
-        return self.packages_state(tool) if isinstance(tool, PythonTool) else self.state(tool)
+            return all(debian_tools.locate(tool, command) for command in tool.commands)
+        return self._directory(tool).ready
 
-    def state(self, tool: GoTool) -> ToolState:
-        directory = self.tool_directory(tool)
-        manifest = directory.manifest()
-        if manifest is None:
-            state = "damaged" if directory.path.exists() else MISSING
-            return ToolState(tool.name, tool.version, "", 0, state, 0, {})
-        paths = {command.name: str(directory.command(command.name)) for command in tool.commands}
-        return ToolState(tool.name, tool.version, manifest.source, manifest.size, READY, manifest.seconds, paths)
-
-    def debian_state(self, tool: DebianTool) -> ToolState:
-        found = {command: debian_tools.locate(tool, command) for command in tool.commands}
-        paths = {command: str(path) for command, path in found.items() if path}
-        if len(paths) < len(found):
-            return ToolState(tool.name, "", "Debian", 0, MISSING, 0, {})
-        size = sum(Path(path).stat().st_size for path in paths.values())
-        return ToolState(tool.name, debian_tools.package_version(tool.package), "Debian", size, READY, 0, paths)
-
-    def packages_state(self, tool: PythonTool) -> ToolState:
-        folder = self.python_tool_directory(tool)
-        if not folder.ready:
-            return ToolState(tool.name, tool.version, "", 0, MISSING, 0, {})
-        paths = {command: str(folder.path / command) for command in tool.commands}
-        size = reclaimable_bytes(folder.path)
-        return ToolState(tool.name, tool.version, "PyPI", size, READY, 0, paths)
-
-    def clean(self) -> int:
-        """Removes what no tool of the catalog uses on any architecture; returns the freed bytes."""
+    def clean(self) -> list[Path]:
+        """Removes what no tool of the catalog uses on any architecture; returns it."""
         boxes = self.all_architectures()
         keep = {box.tool_directory(tool).path for box in boxes for tool in box.tools if isinstance(tool, GoTool)}
         keep |= {self.python_tool_directory(tool).path for tool in self.tools if isinstance(tool, PythonTool)}
-        freed = 0
         with file_lock(self.root / ".lock", "the tools"):
-            for folder in sorted(path for path in self.root.iterdir() if path.is_dir() and path not in keep):
-                freed += reclaimable_bytes(folder)
+            unused = sorted(path for path in self.root.iterdir() if path.is_dir() and path not in keep)
+            for folder in unused:
                 shutil.rmtree(folder)
-        return freed
+        return unused

@@ -8,20 +8,21 @@ import urllib.error
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_lab.tools.releases import DownloadStream
+from aks_flex_lab.tools.go_builder import GoBuilder
+from aks_flex_lab.tools.releases import DownloadStream, HttpsTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from aks_flex_lab.tools.recipes import GoTool
     from aks_flex_lab.tools.tool_store import ToolDirectory
 
 
 @dataclass
-class FakeTransport:
+class FakeTransport(HttpsTransport):
     """Files by URL. Without files, it simulates a machine without a network."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -47,9 +48,10 @@ class FakeTransport:
 
 
 @dataclass
-class FakeBuilder:
+class FakeBuilder(GoBuilder):
     """Writes a short text for each command, and fails where configured."""
 
+    cache: Path = Path()
     breaks_after: int | None = None  # number of commands
     error: BaseException = field(default_factory=KeyboardInterrupt)
     built: list[str] = field(default_factory=list)
@@ -89,4 +91,4 @@ def store_fake_tool(shelf: ToolDirectory) -> None:
     bench = shelf.build_directory("build")
     bench.mkdir(parents=True)
     FakeBuilder().build(shelf.tool, shelf.arch, bench, shelf.root / "fake.log")
-    shelf.commit("build", 1.0)
+    shelf.commit("build")

@@ -21,30 +21,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = """
-dl.k8s.io/release/stable-1.35.txt
-dl.k8s.io/release/stable-1.36.txt
-dl.k8s.io/release/stable-1.txt
-dl.k8s.io/release/stable.txt
 dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet
-dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet.sha256
 dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet.sha512
-dl.k8s.io/v1.35.4/bin/linux/amd64/kubeadm
 dl.k8s.io/v1.36.3/kubernetes-node-linux-amd64.tar.gz
-dl.k8s.io/v1.36.3/kubernetes-node-linux-amd64.tar.gz.sha512
-dl.k8s.io/release/v1.36.3/bin/linux/amd64/kubectl
 dl.k8s.io/release/v1.36.3/bin/linux/amd64/kubectl.sha256
 dl.k8s.io/release/v1.35.4/kubernetes-node-linux-amd64.tar.gz.sha256
 acs-mirror.azureedge.net/kubernetes/v1.36.3/binaries/kubernetes-node-linux-amd64.tar.gz
 packages.aks.azure.com/kubernetes/v1.35.4/binaries/kubernetes-node-linux-amd64.tar.gz
-github.com/containerd/containerd/releases/download/v1.7.29/containerd-1.7.29-linux-amd64.tar.gz
 github.com/containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz.sha256sum
-github.com/opencontainers/runc/releases/download/v1.4.0/runc.amd64
 github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum
-github.com/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz
-github.com/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz.sha256
 github.com/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz.sha512
 github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz
-github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz.sha512
 """.split()
 
 
@@ -118,11 +105,6 @@ def test_archives_have_publisher_layout(tree: Path) -> None:
     ]
 
 
-def test_programs_in_artifact_tree_are_linked_not_copied(toolbox: Toolbox, tree: Path) -> None:
-    kubelet = toolbox.path("kubernetes", "kubelet", "1.36.3")
-    assert kubelet.samefile(tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet")
-
-
 def test_tree_grows_by_the_tools_that_are_installed_later(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64")
     for version in ("1.36.3", "1.35.4"):
@@ -184,7 +166,7 @@ def test_artifacts_are_packed_again_only_when_a_tool_changes(tmp_path: Path) -> 
     bench = box.tool_directory(tool).build_directory("build")
     shutil.copytree(box.tool_directory(tool).path, bench)
     (bench / "bridge").write_text("another build of the same version\n")
-    box.tool_directory(tool).commit("build", 1.0)
+    box.tool_directory(tool).commit("build")
 
     artifacts.artifact_tree(box, compress=python_gzip)
     assert archive.read_bytes() != first
@@ -192,9 +174,9 @@ def test_artifacts_are_packed_again_only_when_a_tool_changes(tmp_path: Path) -> 
         archive.with_name(f"{archive.name}.sha256").read_text().split()[0]
         == hashlib.sha256(archive.read_bytes()).hexdigest()
     )
-    assert artifacts.clean_artifacts(box) == 0
+    assert not artifacts.clean_artifacts(box)
     shutil.rmtree(box.tool_directory(tool).path)
-    assert artifacts.clean_artifacts(box) > 0
+    assert artifacts.clean_artifacts(box)
     assert not tree.exists()
 
 
@@ -227,19 +209,3 @@ def test_archive_does_not_depend_on_file_order_or_time(tmp_path: Path) -> None:
         make_archive(members, folder / "made.tgz", python_gzip)
         made.append((folder / "made.tgz").read_bytes())
     assert made[0] == made[1]
-
-
-def test_archive_members_belong_to_root_and_keep_executable_bit(tmp_path: Path) -> None:
-    (tmp_path / "program").write_text("x")
-    (tmp_path / "program").chmod(0o755)
-    (tmp_path / "text").write_text("x")
-    members = [ArchiveMember("bin/program", tmp_path / "program"), ArchiveMember("text", tmp_path / "text")]
-    make_archive(members, tmp_path / "made.tgz", python_gzip)
-    with tarfile.open(tmp_path / "made.tgz") as archive:
-        entries = {entry.name: (entry.mode, entry.uid, entry.uname, entry.mtime) for entry in archive}
-    assert entries == {
-        "bin": (0o755, 0, "root", 0),
-        "bin/program": (0o755, 0, "root", 0),
-        "text": (0o644, 0, "root", 0),
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.tgz", "program", "text"]

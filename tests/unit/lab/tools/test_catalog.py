@@ -44,14 +44,6 @@ def test_release_files_contain_every_command_of_the_tool(tool: GoTool) -> None:
         assert {folder for file in tool.release for folder in file.folders} == {f for _, f in tool.recipe.folders}
 
 
-def test_release_urls_are_built_for_the_architecture() -> None:
-    runc = catalog.find_tool("runc", "1.4.0")
-    assert isinstance(runc, GoTool)
-    (file,) = runc.release_for("arm64")
-    assert file.url == "github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
-    assert file.checksums[0].url.endswith("/v1.4.0/runc.sha256sum")
-
-
 def test_go_module_files_contain_no_urls() -> None:
     for path in recipes.MODULES.rglob("*"):
         if path.is_file():

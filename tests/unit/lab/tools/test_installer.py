@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab.errors import ToolError, UsageError
+from aks_flex_lab.errors import ToolError
 from aks_flex_lab.progress import ProgressReporter
 from aks_flex_lab.tools.installer import ToolInstaller
 from aks_flex_lab.tools.recipes import BuildRecipe, Checksum, Command, GoTool, ReleaseFile, machine_arch
@@ -116,14 +116,6 @@ def test_reachable_release_is_preferred_to_build(tmp_path: Path) -> None:
     assert not shelf.downloads.exists()
 
 
-def test_build_source_can_be_forced_although_release_exists(tmp_path: Path) -> None:
-    builder = FakeBuilder()
-    web = online(first="1.2.3", second="1.2.3")
-    installer(tmp_path, builder, web).install([shelf_in(tmp_path)], source="build")
-    assert builder.built == ["example 1.2.3"]
-    assert web.asked == []
-
-
 def test_interrupted_build_stores_nothing_and_resumes(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -145,13 +137,6 @@ def test_interrupted_download_keeps_completed_files(tmp_path: Path) -> None:
     installer(tmp_path, web=web).install([shelf])
     assert shelf.manifest() is not None
     assert [url for url, _ in web.asked if url.endswith("/first")] == []
-
-
-def test_failed_build_is_reported_and_stores_nothing(tmp_path: Path) -> None:
-    broken = FakeBuilder(breaks_after=0, error=ToolError("tool-build-failed", "example 1.2.3: build failed."))
-    with pytest.raises(ToolError, match=r"example 1\.2\.3: build failed"):
-        installer(tmp_path, broken).install([shelf_in(tmp_path)])
-    assert visible_names(tmp_path) == []
 
 
 def test_program_reporting_another_version_is_refused(tmp_path: Path) -> None:
@@ -202,8 +187,3 @@ def test_concurrent_installations_build_a_tool_once(tmp_path: Path) -> None:
     assert not thread.is_alive()
     assert isinstance(second.builder, FakeBuilder)
     assert (slow.built, second.builder.built) == (["example 1.2.3"], [])
-
-
-def test_unknown_install_source_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Unknown source 'moon'"):
-        installer(tmp_path).install([shelf_in(tmp_path)], source="moon")
