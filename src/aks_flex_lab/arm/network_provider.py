@@ -30,19 +30,23 @@ if TYPE_CHECKING:
     from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
 
 PROVIDER_PATH = r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.network"
-KINDS = r"(?P<kind>virtualnetworks|publicipaddresses|virtualnetworkgateways)"
-RESOURCE_PATH = rf"(?P<id>{PROVIDER_PATH}/{KINDS}/(?P<name>[^/]+))"
-SUBNET_PATH = rf"(?P<network>{PROVIDER_PATH}/virtualnetworks/[^/]+)/subnets/(?P<name>[^/]+)"
-OPERATION_PATH = r"/subscriptions/[^/]+/providers/microsoft\.network/locations/[^/]+/operations/(?P<name>[^/]+)"
-RESULT_PATH = r"/subscriptions/[^/]+/providers/microsoft\.network/locations/[^/]+/operationresults/(?P<name>[^/]+)"
+KIND = r"(?P<kind>virtualnetworks|publicipaddresses|virtualnetworkgateways|virtualnetworks/[^/]+/subnets)"
+RESOURCE_PATH = rf"(?P<id>{PROVIDER_PATH}/{KIND}/(?P<name>[^/]+))"
+LOCATION_PATH = r"/subscriptions/[^/]+/providers/microsoft\.network/locations/[^/]+"
 NAMES = {
     "virtualnetworks": "virtualNetworks",
     "publicipaddresses": "publicIPAddresses",
     "virtualnetworkgateways": "virtualNetworkGateways",
 }
-GATEWAYS = "virtualnetworkgateways"
+GATEWAYS, SUBNETS = "virtualNetworkGateways", "virtualNetworks/subnets"
 RETRY_HEADERS = {"Retry-After": "1"}
 MAX_ROOT_CERTIFICATES = 20
+
+
+def kind_of(found: re.Match[str]) -> str:
+    """Returns ARM's name of the type of a requested resource."""
+    kind = found["kind"].lower()
+    return NAMES.get(kind, SUBNETS)
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,13 @@ class NetworkProvider:
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         network = _NetworkHandlers(resource_manager, self.resources, self)
         return [
-            ("GET", f"{PROVIDER_PATH}/{KINDS}", network.list),
+            ("GET", f"{PROVIDER_PATH}/{KIND}", network.list),
             ("GET", RESOURCE_PATH, network.get),
             ("PUT", RESOURCE_PATH, network.put),
             ("DELETE", RESOURCE_PATH, network.delete),
-            ("GET", SUBNET_PATH, network.get_subnet),
-            ("PUT", SUBNET_PATH, network.put_subnet),
-            ("DELETE", SUBNET_PATH, network.delete_subnet),
             ("POST", rf"{RESOURCE_PATH}/generatevpnprofile", network.profile),
-            ("GET", OPERATION_PATH, network.operation),
-            ("GET", RESULT_PATH, network.result),
+            ("GET", rf"{LOCATION_PATH}/operations/(?P<name>[^/]+)", network.operation),
+            ("GET", rf"{LOCATION_PATH}/operationresults/(?P<name>[^/]+)", network.result),
         ]
 
     async def _download(self, request: Request) -> Response:
@@ -94,86 +95,46 @@ class _NetworkHandlers:
     own: NetworkProvider
 
     async def list(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found["kind"], "read", request.url.path)
-        shown = [self._shown(each) for each in self.resources.listed(request.url.path)]
-        return JSONResponse({"value": shown})
+        self._need(caller, found, "read", request.url.path)
+        return JSONResponse({"value": [self._shown(each) for each in self.resources.listed(request.url.path)]})
 
     async def get(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found["kind"], "read", found["id"])
-        known = self._known(found["id"])
-        return JSONResponse(self._shown(known.shown()), headers={"ETag": str(known.document["etag"])})
+        self._need(caller, found, "read", found["id"])
+        return JSONResponse(self._shown(self._known(found["id"])))
 
     async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        kind, id_ = found["kind"].lower(), found["id"]
-        self._need(caller, kind, "write", id_)
+        kind, id_ = kind_of(found), found["id"]
+        self._need(caller, found, "write", id_)
         before = self.resources.find(id_)
-        self._precondition(request, before)
-        body = await _body(request)
+        if_match = request.headers.get("if-match")
+        if if_match and (before is None or before.document["etag"] != if_match):
+            message = "The resource has been changed since it was read."
+            raise LabArmError(412, "PreconditionFailed", message)
+        body = await read_document(request)
         if kind == GATEWAYS:
             self._check_gateway(body)
-        if kind == "virtualnetworks":
-            body = _with_ids(body, id_)
         if before and not before.ready:
             message = "Another operation on this or dependent resource is in progress."
             raise LabArmError(409, "AnotherOperationInProgress", message)
         slow = self.resources.delays.seconds if kind == GATEWAYS else 0.2
         fail = self.resources.take_failure() if kind == GATEWAYS else ""
-        document = _document(id_, found["name"], NAMES[kind], body, before)
-        made = self.resources.put(document, slow, fail)
-        return JSONResponse(
-            self._shown(made.shown()),
-            200 if before else 201,
-            headers={"Azure-AsyncOperation": self._link("operations", id_), **RETRY_HEADERS},
-        )
+        made = self.resources.put(_document(id_, found["name"], kind, body), slow, fail)
+        headers = {"Azure-AsyncOperation": self._link("operations", id_), **RETRY_HEADERS}
+        return JSONResponse(self._shown(made), 200 if before else 201, headers=headers)
 
     async def delete(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found["kind"], "delete", found["id"])
+        self._need(caller, found, "delete", found["id"])
         if self.resources.find(found["id"]) is None:
             return Response(status_code=204)
-        used = found["id"].lower()
-        for key, record in self.resources.all().items():
-            if "virtualnetworkgateways" in key and key != used and f'"{used}"' in json.dumps(record).lower():
-                raise LabArmError(400, "InUseSubnetCannotBeDeleted", f"{found['id']} is in use by {key}.")
+        if users := self._gateways_with(found["id"]):
+            raise LabArmError(400, "InUseSubnetCannotBeDeleted", f"{found['id']} is in use by {users[0]}.")
         self.resources.remove(found["id"])
-        return Response(
-            status_code=202, headers={"Azure-AsyncOperation": self._link("operations", ""), **RETRY_HEADERS}
-        )
-
-    async def get_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, "virtualNetworks/subnets", "read", request.url.path)
-        for each in self._shown(self._known(found["network"]).shown())["properties"]["subnets"]:
-            if each["name"].lower() == found["name"].lower():
-                return JSONResponse(each)
-        raise arm_errors.not_found(request.url.path)
-
-    async def put_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, "virtualNetworks/subnets", "write", request.url.path)
-        body, whole = await _body(request), self._known(found["network"]).document
-        others = [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
-        made = {"id": f"{whole['id']}/subnets/{found['name']}", "name": found["name"], **body}
-        self._replace_subnets(whole, [*others, made])
-        headers = {"Azure-AsyncOperation": self._link("operations", str(whole["id"])), **RETRY_HEADERS}
-        return JSONResponse(made, 201, headers=headers)
-
-    async def delete_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, "virtualNetworks/subnets", "delete", request.url.path)
-        whole = self._known(found["network"]).document
-        self._replace_subnets(
-            whole, [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
-        )
-        return Response(
-            status_code=202, headers={"Azure-AsyncOperation": self._link("operations", ""), **RETRY_HEADERS}
-        )
-
-    def _replace_subnets(self, whole: Document, subnets: list[Document]) -> None:  # type: ignore[valid-type]
-        self.resources.put({**whole, "properties": {**whole["properties"], "subnets": subnets}})
+        headers = {"Azure-AsyncOperation": self._link("operations", ""), **RETRY_HEADERS}
+        return Response(status_code=202, headers=headers)
 
     async def profile(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, "virtualNetworkGateways/generatevpnprofile", "action", found["id"])
-        known = self._known(found["id"])
-        clients = known.document["properties"].get("vpnClientConfiguration") or {}
-        if not clients.get("vpnClientRootCertificates"):
-            raise LabArmError(400, "VpnClientRootCertificateMissing", "The gateway has no root certificate.")
+        self._need(caller, found, "generatevpnprofile/action", found["id"])
+        self._known(found["id"])
         return Response(
             status_code=202, headers={"Location": self._link("operationResults", found["id"]), **RETRY_HEADERS}
         )
@@ -207,14 +168,8 @@ class _NetworkHandlers:
             raise arm_errors.not_found(id_)
         return known
 
-    def _need(self, caller: str, kind: str, verb: str, scope: str) -> None:
-        self.front.require_action(caller, f"Microsoft.Network/{NAMES.get(kind.lower(), kind)}/{verb}", scope)
-
-    def _precondition(self, request: Request, before: NetworkResource | None) -> None:
-        if_match = request.headers.get("if-match")
-        if if_match and if_match != "*" and (before is None or before.document["etag"] != if_match):
-            message = "The resource has been changed since it was read."
-            raise LabArmError(412, "PreconditionFailed", message)
+    def _need(self, caller: str, found: re.Match[str], verb: str, scope: str) -> None:
+        self.front.require_action(caller, f"Microsoft.Network/{kind_of(found)}/{verb}", scope)
 
     def _check_gateway(self, body: Document) -> None:
         clients = body.get("properties", {}).get("vpnClientConfiguration") or {}
@@ -229,44 +184,26 @@ class _NetworkHandlers:
             if self.resources.find(address) is None:
                 raise LabArmError(400, "InvalidResourceReference", f"Resource {address} was not found.")
 
-    def _shown(self, document: Document) -> Document:
-        """Returns the document of a resource; a virtual network contains its gateway."""
-        if "/virtualnetworks/" not in str(document["id"]).lower():
-            return document
-        subnets = [{**each, "properties": {**each["properties"], **self._users(each)}} for each in _subnets(document)]
-        return {**document, "properties": {**document["properties"], "subnets": subnets}}
+    def _shown(self, resource: NetworkResource) -> Document:
+        """Returns the document of a resource: a network with its subnets, and a subnet with the gateway in it."""
+        document = resource.shown()
+        more: Document = {}
+        if document["type"] == "Microsoft.Network/virtualNetworks":
+            more["subnets"] = [self._shown(each) for each in self.resources.listed(f"{document['id']}/subnets")]
+        if document["type"] == f"Microsoft.Network/{SUBNETS}" and (users := self._gateways_with(document["id"])):
+            more["ipConfigurations"] = [{"id": f"{each}/ipConfigurations/default"} for each in users]
+        return {**document, "properties": {**document["properties"], **more}}
 
-    def _users(self, subnet: Document) -> Document:
-        mark, found = f'"{str(subnet["id"]).lower()}"', []
-        for key, record in self.resources.all().items():
-            if GATEWAYS in key and mark in json.dumps(record).lower():
-                found.append({"id": f"{record['document']['id']}/ipConfigurations/default"})
-        return {"ipConfigurations": found} if found else {}
-
-
-def _subnets(whole: Document) -> list[Document]:
-    return list(whole["properties"].get("subnets") or [])
+    def _gateways_with(self, id_: str) -> tuple[str, ...]:
+        """Returns the IDs of the gateways that use a subnet or an address."""
+        records = self.resources.all().items()
+        gateways = [record["document"] for key, record in records if f"/{GATEWAYS.lower()}/" in key]
+        return tuple(each["id"] for each in gateways if f'"{id_.lower()}"' in json.dumps(each["properties"]).lower())
 
 
-def _with_ids(body: Document, network_id: str) -> Document:
-    """Adds IDs to the subnets in the document of a virtual network."""
-    properties = body.get("properties") or {}
-    subnets = [{"id": f"{network_id}/subnets/{each.get('name')}", **each} for each in properties.get("subnets") or ()]
-    return {**body, "properties": {**properties, "subnets": subnets}} if subnets else body
-
-
-async def _body(request: Request) -> Document:
-    body = await read_document(request)
-    if "properties" not in body:
-        raise arm_errors.invalid_content()
-    return body
-
-
-def _document(id_: str, name: str, kind: str, body: Document, before: NetworkResource | None) -> Document:
+def _document(id_: str, name: str, kind: str, body: Document) -> Document:
     fields = {key: value for key, value in body.items() if key in {"location", "tags", "sku", "zones"}}
     properties = {key: value for key, value in body["properties"].items() if key != "provisioningState"}
     if kind == "publicIPAddresses":
         properties["ipAddress"] = network.VPN
-    if kind == "virtualNetworks" and before and "subnets" not in properties:
-        properties["subnets"] = _subnets(before.document)
     return {"id": id_, "name": name, "type": f"Microsoft.Network/{kind}", **fields, "properties": properties}

@@ -62,11 +62,11 @@ class NetworkResources:
         record = self.all().get(id.lower())
         return _network_resource(record) if record else None
 
-    def listed(self, start: str) -> list[Document]:
+    def listed(self, start: str) -> list[NetworkResource]:
         """Returns the resources of a collection."""
         below = start.lower().rstrip("/") + "/"
         return [
-            _network_resource(record).shown()
+            _network_resource(record)
             for id_, record in self.all().items()
             if id_.startswith(below) and "/" not in id_.removeprefix(below)
         ]

@@ -118,20 +118,14 @@ class VpnComponent:
     def prepare(self, location: str) -> None:
         """Creates the cluster's virtual network unless it exists, and the gateway's CA certificate and shared key."""
         if self.resources.find(self.network_id) is None:
-            subnet = {"addressPrefix": network.PRIVATE_NODES}
-            self.resources.put(
-                {
-                    "id": self.network_id,
-                    "name": "lab",
-                    "type": "Microsoft.Network/virtualNetworks",
-                    "location": location,
-                    "properties": {
-                        "addressSpace": {"addressPrefixes": [network.PRIVATE]},
-                        "dhcpOptions": {"dnsServers": [network.PRIVATE_DNS]},
-                        "subnets": [{"id": self.subnet_id, "name": SUBNET_NAME, "properties": subnet}],
-                    },
-                }
-            )
+            addresses = {"addressSpace": {"addressPrefixes": [network.PRIVATE]}}
+            servers = {"dhcpOptions": {"dnsServers": [network.PRIVATE_DNS]}}
+            for id_, kind, properties in (
+                (self.network_id, "virtualNetworks", {**addresses, **servers}),
+                (self.subnet_id, "virtualNetworks/subnets", {"addressPrefix": network.PRIVATE_NODES}),
+            ):
+                named = {"id": id_, "name": id_.rpartition("/")[2], "type": f"Microsoft.Network/{kind}"}
+                self.resources.put({**named, "location": location, "properties": properties})
         shared = openvpn.shared_key_file(self.state)
         if not shared.exists():
             write_atomically(shared, run("openvpn", "--genkey", "secret", "/dev/stdout").out, 0o600)
