@@ -136,5 +136,5 @@ def _rejected(method: str, path: str, error: PoolDocument) -> LabError:
     return LabError(
         "lab-pool-request-rejected",
         f"The lab's Azure rejected {method} {what}: {error['code']}: {error['message']}",
-        "Run `aks-flex-lab pool list` to see the pools and their state.",
+        "Run `aks-flex-lab az aks nodepool list -g lab --cluster-name lab` to see the pools and their state.",
     )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.tokens import TokenIssuer
 
 MACHINE_TYPE = "Microsoft.HybridCompute/machines"
-SCOPE_PATH = r"(?P<scope>/subscriptions/[^/]+(/resourcegroups/[^/]+)?)"
 MACHINE_PATH = (
     r"(?P<id>/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.hybridcompute/machines/(?P<name>[^/]+))"
 )
@@ -46,12 +45,6 @@ class ArcMachines(DocumentStore):
     def by_vm(self, vm: str) -> ArcMachine | None:
         return next((each for each in self.all() if each["properties"]["vmId"].lower() == vm.lower()), None)
 
-    def set_status(self, id: str, status: str) -> None:  # noqa: A002 - ARM's own word
-        """Sets the status to Connected, Disconnected or Expired, for tests."""
-        machine = self.find(id)
-        if machine:
-            self.put({**machine, "properties": {**machine["properties"], "status": status}})
-
 
 class HybridCompute:
     def __init__(self, state: Path, mint: TokenIssuer) -> None:
@@ -65,27 +58,13 @@ class HybridCompute:
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         def needing(verb: str, handler: Handler) -> Handler:
             async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
-                resource_manager.require_action(
-                    caller, f"{MACHINE_TYPE}/{verb}", found.groupdict().get("id") or found["scope"]
-                )
+                resource_manager.require_action(caller, f"{MACHINE_TYPE}/{verb}", found["id"])
                 return await handler(request, caller, found)
 
             return checked
 
-        async def seen(_: Request, caller: str, found: re.Match[str]) -> Response:
-            """Returns the machines that the caller can read."""
-            mine = [
-                one
-                for one in self._below(found)
-                if resource_manager.assignments.allows(caller, f"{MACHINE_TYPE}/read", one["id"])
-            ]
-            return JSONResponse({"value": [public_document(one) for one in mine]})
-
-        listed = SCOPE_PATH + r"/providers/microsoft\.hybridcompute/machines"
         return [
             ("GET", r"/subscriptions/[^/]+/providers/microsoft\.hybridcompute", self._provider),
-            ("GET", SCOPE_PATH + "/resources", seen),
-            ("GET", listed, needing("read", self._list)),
             ("GET", MACHINE_PATH, needing("read", self._get)),
             ("PUT", MACHINE_PATH, needing("write", self._put)),
             ("PATCH", MACHINE_PATH, needing("write", self._patch)),
@@ -96,13 +75,6 @@ class HybridCompute:
         kinds = [{"resourceType": "machines", "apiVersions": API_VERSIONS, "locations": []}]
         document = {"namespace": "Microsoft.HybridCompute", "registrationState": "Registered", "resourceTypes": kinds}
         return JSONResponse(document)
-
-    async def _list(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        return JSONResponse({"value": [public_document(one) for one in self._below(found)]})
-
-    def _below(self, found: re.Match[str]) -> list[ArcMachine]:
-        scope = f"{found['scope']}/".lower()
-        return [one for one in self._machines.all() if one["id"].lower().startswith(scope)]
 
     async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
         return JSONResponse(public_document(self._known(found["id"])))
@@ -173,8 +145,8 @@ class HybridCompute:
                 {"error": "unauthorized_client", "error_description": "This machine is unknown."}, 401
             )
         principal = self._mint.directory.find(machine["identity"]["principalId"], "managedIdentity")
-        if principal is None or not principal.enabled or machine["properties"]["status"] == "Expired":
-            message = "The identity of this machine has been disabled or has expired."
+        if principal is None or not principal.enabled:
+            message = "The identity of this machine has been disabled."
             return JSONResponse({"error": "unauthorized_client", "error_description": message}, 401)
         return JSONResponse(
             {

@@ -17,30 +17,16 @@ from aks_flex_lab.lab import Lab
 app = typer.Typer(no_args_is_help=True, help="Inject network faults between the edge and the cloud.")
 
 
-def complete_services(incomplete: str) -> list[str]:
-    """Completes the names of services in the shell."""
-    return [known.name for known in PROXIED_SERVICES if known.name.startswith(incomplete)]
-
-
-def complete_kinds(incomplete: str) -> list[str]:
-    return [kind for kind in TOXICS if kind.startswith(incomplete)]
-
-
-def complete_arm_faults(incomplete: str) -> list[str]:
-    return [kind for kind in ARM_FAULTS if kind.startswith(incomplete)]
-
-
 ServiceArgument = Annotated[
     str,
     typer.Argument(
         metavar="SERVICE",
         help="The service: api, registry, mirror, mirror-http, vpn or azure.",
-        autocompletion=complete_services,
     ),
 ]
 KindArgument = Annotated[
     str,
-    typer.Argument(metavar="KIND", help=f"The kind of fault: {', '.join(TOXICS)}.", autocompletion=complete_kinds),
+    typer.Argument(metavar="KIND", help=f"The kind of fault: {', '.join(TOXICS)}."),
 ]
 
 
@@ -99,9 +85,7 @@ def arm(
     ctx: typer.Context,
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND", help=f"The kind of answer: {', '.join(ARM_FAULTS)}.", autocompletion=complete_arm_faults
-        ),
+        typer.Argument(metavar="KIND", help=f"The kind of answer: {', '.join(ARM_FAULTS)}."),
     ],
     times: Annotated[int, typer.Option("--times", metavar="N", help="Number of requests; 0 ends it.", min=0)] = 1,
     retry_after: Annotated[
@@ -130,9 +114,7 @@ def clear(
     ctx: typer.Context,
     service: Annotated[
         str | None,
-        typer.Argument(
-            metavar="SERVICE", help="The service; all services by default.", autocompletion=complete_services
-        ),
+        typer.Argument(metavar="SERVICE", help="The service; all services by default."),
     ] = None,
 ) -> None:
     """Remove all faults of a service, or of all services."""

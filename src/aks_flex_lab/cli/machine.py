@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Manage edge machines, which are real systemd hosts.")
 
 
-def complete_machine_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes the names of machines in the shell."""
-    machines = Lab(selected_layout(ctx)).inventory.all()
-    return [machine.name for machine in machines if machine.name.startswith(incomplete)]
-
-
-MachineArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the machine.", autocompletion=complete_machine_names)
-]
+MachineArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the machine.")]
 
 
 def running_lab(ctx: typer.Context) -> Lab:

@@ -35,10 +35,6 @@ class Snapshot:
     seconds: float  # duration of the collection
     sections: Mapping[str, Rows]
 
-    @property
-    def rows(self) -> int:
-        return sum(len(rows) for rows in self.sections.values())
-
 
 def parse(text: str) -> Snapshot:
     """Parses the output of the collector."""

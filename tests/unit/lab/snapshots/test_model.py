@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,12 +21,6 @@ def test_saved_snapshot_loads_unchanged(tmp_path: Path) -> None:
     save(SNAPSHOT, tmp_path / "s")
 
     assert load(tmp_path / "s") == SNAPSHOT
-
-
-def test_saved_snapshot_is_readable_only_by_owner(tmp_path: Path) -> None:
-    save(SNAPSHOT, tmp_path / "s")
-
-    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
 
 
 def test_loading_missing_snapshot_is_refused(tmp_path: Path) -> None:
@@ -64,7 +57,6 @@ def test_take_runs_collector_script_and_parses_its_output() -> None:
 
     assert taken.sections == {"unit": {"a": {"active": "yes"}}}
     assert taken.seconds == 0.5
-    assert taken.rows == 1
 
 
 @pytest.mark.parametrize("said", ["", "[]", "1", "python3: not found\n"])
