@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ def test_saved_snapshot_loads_unchanged(tmp_path: Path) -> None:
     save(SNAPSHOT, tmp_path / "s")
 
     assert load(tmp_path / "s") == SNAPSHOT
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
 
 
 def test_loading_missing_snapshot_is_refused(tmp_path: Path) -> None:

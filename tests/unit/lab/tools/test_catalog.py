@@ -9,12 +9,11 @@ import pytest
 from aks_flex_lab.demo import DEMO_TOOLS
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.tools import catalog, recipes
-from aks_flex_lab.tools.recipes import GoTool
 from aks_flex_lab.versions import NodeVersions
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_go_module_of_tool_requires_its_version_and_imports_commands(tool: GoTool) -> None:
+def test_go_module_of_tool_requires_its_version_and_imports_commands(tool: recipes.GoTool) -> None:
     go_mod = (tool.recipe.directory / "go.mod").read_text()
     sources = "".join(path.read_text() for path in tool.recipe.directory.glob("*.go"))
     if tool.recipe.module == tool.name:  # written for the lab
@@ -28,7 +27,7 @@ def test_go_module_of_tool_requires_its_version_and_imports_commands(tool: GoToo
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_every_tool_has_a_version_check_for_its_exact_version(tool: GoTool) -> None:
+def test_every_tool_has_a_version_check_for_its_exact_version(tool: recipes.GoTool) -> None:
     assert re.fullmatch(r"\d+(\.\d+){1,2}", tool.version)
     assert tool.version_text.endswith(tool.version)
     # The sample API server cannot print its version, which its module pins.
@@ -36,7 +35,7 @@ def test_every_tool_has_a_version_check_for_its_exact_version(tool: GoTool) -> N
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_release_files_contain_every_command_of_the_tool(tool: GoTool) -> None:
+def test_release_files_contain_every_command_of_the_tool(tool: recipes.GoTool) -> None:
     if tool.release:
         released = {command for file in tool.release for command in file.commands}
         assert released == {command.name for command in tool.commands}
