@@ -30,6 +30,21 @@ def without_provider(lab: Lab) -> Iterator[None]:
 
 
 @contextmanager
+def removed_afterwards(lab: Lab, machine: EdgeMachine) -> Iterator[EdgeMachine]:
+    """Removes a machine at the end of the block, with its Node and its pods."""
+    try:
+        yield machine
+    finally:
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+        name = machine.name
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        bound = f"--field-selector=spec.nodeName={name}"
+        lab.cluster.run("delete", "pod", "--all-namespaces", bound, "--force", "--grace-period=0", check=False)
+
+
+@contextmanager
 def temporary_machine(
     lab: Lab,
     name: str,
@@ -38,15 +53,7 @@ def temporary_machine(
     progress: ProgressReporter = NO_PROGRESS,
     lent: tuple[Path, ...] = (),
 ) -> Iterator[EdgeMachine]:
-    """Adds a machine. Removes it afterwards, with its Node and its pods."""
     with lab.exclusive():
         machine = lab.inventory.add(name, system, site, progress, lent)
-    try:
+    with removed_afterwards(lab, machine):
         yield machine
-    finally:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
-        bound = f"--field-selector=spec.nodeName={name}"
-        lab.cluster.run("delete", "pod", "--all-namespaces", bound, "--force", "--grace-period=0", check=False)

@@ -7,7 +7,6 @@ lab that lost a component, and `down` removes a lab whose `up` was killed.
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from aks_flex_lab.azcmagent.apt_repository import AzcmagentRepository, publish_r
 from aks_flex_lab.cluster import LabCluster
 from aks_flex_lab.components import fault_proxy, gateway
 from aks_flex_lab.components.azure import AzureComponent
-from aks_flex_lab.components.control_plane import CLOUD_API_URL, ControlPlane
+from aks_flex_lab.components.control_plane import CLOUD_API_URL, ControlPlane, watch_api
 from aks_flex_lab.components.pod_routes import POD_ROUTES, pod_routes_component
 from aks_flex_lab.components.resource_provider import (
     CLUSTER_ID,
@@ -47,7 +46,7 @@ from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.network import LabNetwork
 from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
 from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
-from aks_flex_lab.supervisor import ComponentSupervisor, LabComponent, NamespaceConnection, client_tls_context
+from aks_flex_lab.supervisor import ComponentSupervisor, LabComponent
 from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_lab.tools.catalog import LAB_TOOLS
 from aks_flex_lab.tools.toolbox import Toolbox
@@ -295,27 +294,8 @@ class Lab:
         ]
 
     def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
-        """Yields the events of a watch on the cluster's API until the watch ends.
-
-        The watch starts from the API server's cache (resource version 0). Debian's etcd does not report its
-        progress, so a watch from "now" waits for the next write to the same kind of object, and then fails.
-        """
-        admin = self.control_plane.admin()
-        trust = client_tls_context(self.authority.certificate)
-        trust.load_cert_chain(admin.certificate, admin.key)
-        connection = NamespaceConnection(self.network.cloud, network.API, 443, network.API_NAME, trust)
-        with contextlib.closing(connection):
-            connection.request("GET", f"{path}&resourceVersion=0&timeoutSeconds={int(seconds)}")
-            connection.sock.settimeout(seconds)
-            for line in connection.getresponse():
-                event = json.loads(line)
-                if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
-                    raise ComponentError(
-                        "watch-failed",
-                        f"The API server ended a watch: {event.get('object', event)}.",
-                        "Retry. If the error persists, run `aks-flex-lab logs kube-apiserver`.",
-                    )
-                yield event
+        """Yields the events of a watch on the cluster's API until the watch ends."""
+        return watch_api(self.layout, path, seconds)
 
     def _run(self, *components: LabComponent) -> None:
         self._start(*components)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INHERITED_ENVIRONMENT = ("PATH", "HOME", "LANG", "TZ")
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -132,13 +131,6 @@ class ProcessHandle:
     @property
     def alive(self) -> bool:
         return self.started != 0 and start_ticks(self.pid) == self.started
-
-    @property
-    def since(self) -> float:
-        """The start time, as Unix time."""
-        with Path("/proc/uptime").open() as uptime:
-            boot = time.time() - float(uptime.read().split()[0])
-        return boot + self.started / CLOCK_TICKS
 
     def kill(self, sig: signal.Signals = signal.SIGTERM) -> None:
         if self.alive:

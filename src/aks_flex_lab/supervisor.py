@@ -74,8 +74,6 @@ class ComponentState:
     address: str
     up: bool
     pid: int | None
-    memory: int
-    since: float | None
     last_lines: tuple[str, ...]  # only for a component that should run but does not
 
 
@@ -151,14 +149,11 @@ class ComponentSupervisor:
         record = self.directory(name) / "process.json"
         document = json.loads(record.read_text()) if record.exists() else {"address": "-"}
         process = self.process(name)
-        pids = sorted(LabCgroups(self.layout.name).pids(f"part-{name}"))
         return ComponentState(
             name,
             document["address"],
             process is not None,
             process.pid if process else None,
-            processes.resident_bytes(pids),
-            process.since if process else None,
             () if process else self._last_lines(name, 5),
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.machines.base_system import DebianRelease
 from tests.harness import Lines
+from tests.lab_machines import removed_afterwards
 from tests.managed_node import ManagedLabNode
 
 if TYPE_CHECKING:
@@ -23,12 +24,8 @@ def virtual_machine(
 ) -> Iterator[EdgeMachine]:
     """Creates a machine, by default of the host's architecture. Removes it and its Node afterwards."""
     machine = lab.add_virtual_machine(name, system, "site-1", arch, Lines())
-    try:
+    with removed_afterwards(lab, machine):
         yield machine
-    finally:
-        with lab.exclusive():
-            lab.inventory.remove(machine)
-        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
 
 
 @contextmanager

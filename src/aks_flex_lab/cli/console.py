@@ -74,10 +74,6 @@ def print_error(error: FlexError, lab: LabLayout | None = None) -> None:
     err.print(f"       [dim]{error.name}[/]")
 
 
-def megabytes(count: float) -> str:
-    return f"{count / 1048576:.0f} MB"
-
-
 HEARTBEAT_SECONDS = 30.0
 
 

@@ -112,8 +112,8 @@ def down(ctx: typer.Context) -> None:
 def status(ctx: typer.Context, json: JsonOption = False) -> None:
     """Show the state of every component and machine.
 
-    Also shows addresses, memory and start times, and the last lines of the log of a component that is down. Exits
-    with 1 when a component or machine is down.
+    Also shows addresses, and the last lines of the log of a component that is down. Exits with 1 when a component or
+    machine is down.
     """
     require_root()
     lab = Lab(selected_layout(ctx))
@@ -134,22 +134,9 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
     elif not components:
         console.message(f"Lab {lab.layout.name} is not running. Run `{lab.command} up`.")
     else:
-        rows: list[list[str | Text]] = [
-            [
-                component.name,
-                _state(component.up),
-                component.address,
-                console.megabytes(component.memory),
-                _since(component.since),
-            ]
-            for component in components
-        ]
-        for machine in machines:
-            pids = sorted(machine.cgroups.pids(machine.cgroup))
-            memory = console.megabytes(processes.resident_bytes(pids))
-            started = processes.ProcessHandle.of(main).since if (main := machine.main_pid()) else None
-            rows.append([machine.name, _state(on[machine.name]), machine.record.address, memory, _since(started)])
-        console.print_table(["COMPONENT", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
+        rows = [(each.name, _state(each.up), each.address) for each in components]
+        rows += [(each.name, _state(on[each.name]), each.record.address) for each in machines]
+        console.print_table(["COMPONENT", "STATE", "ADDRESS"], rows)
         for component in components:
             for line in component.last_lines:
                 console.out.print(f"{component.name}: {line}", markup=False)
@@ -158,10 +145,6 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
 
 def _state(up: bool) -> Text:
     return Text("up", "green") if up else Text("down", "red")
-
-
-def _since(moment: float | None) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(moment)) if moment else "-"
 
 
 def logs(

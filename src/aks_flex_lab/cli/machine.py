@@ -85,16 +85,13 @@ def list_(ctx: typer.Context, json: JsonOption = False) -> None:
     if json:
         console.print_json(rows)
     elif rows:
-        console.print_table(
-            [key.upper() for key in rows[0]], ([str(value) for value in row.values()] for row in rows)
-        )
+        console.print_table([key.upper() for key in rows[0]], ([*row.values()] for row in rows))
     else:
         console.message(f"The lab has no machines. Add one with `{selected_layout(ctx).command} machine add edge-1`.")
 
 
-def _row(machine: EdgeMachine) -> dict[str, str | int]:
+def _row(machine: EdgeMachine) -> dict[str, str]:
     record = machine.record
-    pids = sorted(machine.cgroups.pids(machine.cgroup))
     return {
         "name": record.name,
         "os": record.system.value,
@@ -102,8 +99,6 @@ def _row(machine: EdgeMachine) -> dict[str, str | int]:
         "site": record.site,
         "address": record.address,
         "state": "on" if machine.main_pid() else "off",
-        "processes": len(pids),
-        "memory": console.megabytes(processes.resident_bytes(pids)),
     }
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network
 from aks_flex_lab.architecture import Architecture
 from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.errors import ComponentError
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.pki import CertificateAuthority, CertificatePair, kubeconfig_text
-from aks_flex_lab.supervisor import LabComponent, https_probe, tcp_probe
+from aks_flex_lab.supervisor import LabComponent, NamespaceConnection, client_tls_context, https_probe, tcp_probe
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from aks_flex_lab.kernel.namespaces import NetworkNamespace
@@ -179,3 +182,27 @@ def authentication_config(authority: Path) -> dict[str, Any]:
     """Returns the API server's configuration for tokens of the lab's Entra ID."""
     entra = {**ENTRA_ISSUER, "issuer": {**ENTRA_ISSUER["issuer"], "certificateAuthority": authority.read_text()}}
     return {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [entra]}
+
+
+def watch_api(layout: LabLayout, path: str, seconds: float) -> Iterator[dict[str, Any]]:
+    """Yields the events of a watch on the cluster's API until the watch ends.
+
+    The watch starts from the API server's cache (resource version 0). Debian's etcd does not report its progress, so
+    a watch from "now" waits for the next write to the same kind of object, and then fails.
+    """
+    authority = CertificateAuthority(layout.pki)
+    admin = authority.issue("admin", "lab-admin", "system:masters")
+    trust = client_tls_context(authority.certificate)
+    trust.load_cert_chain(admin.certificate, admin.key)
+    cloud = network.LabNetwork(layout).cloud
+    with closing(NamespaceConnection(cloud, network.API, 443, network.API_NAME, trust, seconds + 10)) as connection:
+        connection.request("GET", f"{path}&resourceVersion=0&timeoutSeconds={int(seconds)}")
+        for line in connection.getresponse():
+            event = json.loads(line)
+            if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
+                raise ComponentError(
+                    "watch-failed",
+                    f"The API server ended a watch: {event.get('object', event)}.",
+                    "Retry. If the error persists, run `aks-flex-lab logs kube-apiserver`.",
+                )
+            yield event

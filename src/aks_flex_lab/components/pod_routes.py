@@ -15,15 +15,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab import network
+from aks_flex_lab.components.control_plane import watch_api
+from aks_flex_lab.errors import ComponentError
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.network import EdgeSite, LabNetwork
-from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.processes import run
-from aks_flex_lab.supervisor import LabComponent, NamespaceConnection, client_tls_context
+from aks_flex_lab.supervisor import LabComponent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from aks_flex_lab.kernel.namespaces import NetworkNamespace
     from aks_flex_lab.layout import LabLayout
@@ -89,14 +89,14 @@ class RouteController:
 
     def run(self) -> None:
         while True:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, ComponentError):
                 self._follow_nodes()
             time.sleep(RETRY_SECONDS)
 
     def _follow_nodes(self) -> None:
         """Follows the Nodes until the watch ends, which begins with all that exist."""
         nodes: dict[str, NodeRoute] = {}
-        for event in self._watch():
+        for event in watch_api(self.layout, "/api/v1/nodes?watch=1", WATCH_SECONDS):
             node = event["object"]
             route = None if event["type"] == "DELETED" else node_route(node)
             before = dict(nodes)
@@ -110,20 +110,6 @@ class RouteController:
                 apply_routes(lab_network.wan, wan)
                 for site in sites:
                     apply_routes(lab_network.site_namespace(site), below[site.name])
-
-    def _watch(self) -> Iterator[dict[str, Any]]:
-        authority = CertificateAuthority(self.layout.pki)
-        admin = authority.issue("admin", "lab-admin", "system:masters")
-        trust = client_tls_context(authority.certificate)
-        trust.load_cert_chain(admin.certificate, admin.key)
-        cloud = LabNetwork(self.layout).cloud
-        connection = NamespaceConnection(cloud, network.API, 443, network.API_NAME, trust, WATCH_SECONDS + 10)
-        with contextlib.closing(connection):
-            connection.request("GET", f"/api/v1/nodes?watch=1&resourceVersion=0&timeoutSeconds={WATCH_SECONDS}")
-            for line in connection.getresponse():
-                event = json.loads(line)
-                if event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
-                    yield event
 
 
 def main() -> None:

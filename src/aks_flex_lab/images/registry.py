@@ -1,4 +1,4 @@
-"""Configures Debian's docker-registry, pushes images to it and lists its repositories."""
+"""Configures Debian's docker-registry, and pushes images to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_lab.errors import ComponentError
@@ -24,14 +24,6 @@ Connect = Callable[[], http.client.HTTPConnection]
 
 
 @dataclass(frozen=True)
-class RepositoryTags:
-    """A repository of the registry and its tags."""
-
-    repository: str
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RegistryReply:
     status: int
     headers: Mapping[str, str]  # header names in lower case
@@ -42,12 +34,6 @@ def push_images(connect: Connect, images: Iterable[TaggedImage]) -> int:
     """Pushes the images that the registry does not have; returns the number of new or changed names."""
     with registry_client(connect) as registry:
         return sum(registry.push(each.image, each.repository, each.tag) for each in images)
-
-
-def list_repositories(connect: Connect) -> tuple[RepositoryTags, ...]:
-    """Returns the repositories of the registry with their tags, sorted by name."""
-    with registry_client(connect) as registry:
-        return tuple(RepositoryTags(name, registry.tags(name)) for name in registry.repositories())
 
 
 @contextmanager
@@ -100,20 +86,6 @@ class RegistryClient:
         kind = {"Content-Type": "application/octet-stream"}
         self.call("PUT", f"{location.path}?{query}", 201, blob.data, kind)
 
-    def repositories(self) -> tuple[str, ...]:
-        names: list[str] = []
-        page = "/v2/_catalog?n=100"
-        while page:
-            reply = self.call("GET", page, 200)
-            names += json.loads(reply.body)["repositories"]
-            page = next_page(reply.headers.get("link", ""))
-        return tuple(sorted(names))
-
-    def tags(self, repository: str) -> tuple[str, ...]:
-        reply = self.request("GET", f"/v2/{repository}/tags/list")
-        found: Any = json.loads(reply.body)
-        return tuple(sorted(found.get("tags") or ()))
-
     def call(
         self, method: str, path: str, expected: int, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> RegistryReply:
@@ -135,14 +107,6 @@ class RegistryClient:
         answer = self.connection.getresponse()
         lowered = {name.lower(): value for name, value in answer.getheaders()}
         return RegistryReply(answer.status, lowered, answer.read())
-
-
-def next_page(link: str) -> str:
-    """Returns the path in a `Link: </v2/_catalog?…>; rel="next"` header."""
-    if 'rel="next"' not in link:
-        return ""
-    address = urlsplit(link.partition("<")[2].partition(">")[0])
-    return f"{address.path}?{address.query}"
 
 
 REGISTRY_PROGRAM = "docker-registry"

@@ -146,62 +146,18 @@ def node_problem_detector(version: str) -> GoTool:
     )
 
 
-def toxiproxy(version: str) -> GoTool:
-    package = "github.com/Shopify/toxiproxy/v2"
-    return GoTool(
-        "toxiproxy",
-        version,
-        (Command("toxiproxy-server", f"{package}/cmd/server", ("--version",)),),
-        BuildRecipe(f"toxiproxy-{version}", (f"{package}.Version={version}",), megabytes=150),
-        version_text=f"version {version}",
-    )
+def program(
+    name: str, version: str, command: Command, text: str, recipe: BuildRecipe, *, on_demand: bool = True
+) -> GoTool:
+    """Returns a tool of one program without releases. `text` precedes the version in the output of the program."""
+    return GoTool(name, version, (command,), recipe, version_text=f"{text}{version}", on_demand=on_demand)
 
 
-def pause(version: str) -> GoTool:
-    """Returns the program of pod sandboxes, built by the lab because no image registry is reachable."""
-    return GoTool(
-        "pause",
-        version,
-        (Command("pause", "flexlab/pause", ("--version",)),),
-        BuildRecipe("pause", (f"main.version={version}",), megabytes=50),
-        version_text=f"pause {version}",
-    )
-
-
-def etcd(version: str) -> GoTool:
-    """Returns an etcd as Kubernetes 1.36 needs it: with that of Debian 12, a watch without a version fails."""
-    return GoTool(
-        "etcd",
-        version,
-        (Command("etcd", "flexlab/etcd", ("--version",)),),
-        BuildRecipe(f"etcd-{version}", megabytes=400),
-        version_text=f"etcd Version: {version}",
-        on_demand=True,
-    )
-
-
-def coredns(version: str) -> GoTool:
-    """Returns CoreDNS with the plugins that a cluster uses."""
-    return GoTool(
-        "coredns",
-        version,
-        (Command("coredns", "flexlab/coredns", ("-version",)),),
-        BuildRecipe(f"coredns-{version}", megabytes=600),
-        version_text=f"CoreDNS-{version}",
-        on_demand=True,
-    )
-
-
-def podnet(version: str) -> GoTool:
-    """Returns the network plugin of the lab's cluster, written for the lab: no published one can be built here."""
-    return GoTool(
-        "podnet",
-        version,
-        (Command("podnet", "flexlab/podnet", ("--version",)),),
-        BuildRecipe("podnet", (f"main.version={version}",), megabytes=400),
-        version_text=f"podnet {version}",
-        on_demand=True,
-    )
+def own_program(name: str, version: str, megabytes: int, *, on_demand: bool = False) -> GoTool:
+    """Returns a program that is written for the lab."""
+    recipe = BuildRecipe(name, (f"main.version={version}",), megabytes=megabytes)
+    command = Command(name, f"flexlab/{name}", ("--version",))
+    return program(name, version, command, f"{name} ", recipe, on_demand=on_demand)
 
 
 def kubernetes_e2e(version: str) -> GoTool:
@@ -228,22 +184,18 @@ def kubernetes_e2e(version: str) -> GoTool:
     )
 
 
-def sample_api_server(version: str) -> GoTool:
-    """Returns the API server of a test in its version: a later one needs rights that the test does not give it."""
-    return GoTool(
-        "sample-apiserver",
-        version,
-        (Command("sample-apiserver", "k8s.io/sample-apiserver"),),
-        BuildRecipe(f"sample-apiserver-{version}", megabytes=900),
-        version_text=f"v{version}",
-        on_demand=True,
-    )
-
-
+TOXIPROXY = "github.com/Shopify/toxiproxy/v2"
 CONTAINERD_COMMANDS = ("containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr")
 TOOLS: tuple[GoTool, ...] = (
-    pause("3.9"),
-    toxiproxy("2.5.0"),
+    own_program("pause", "3.9", 50),  # of pod sandboxes
+    program(
+        "toxiproxy",
+        "2.5.0",
+        Command("toxiproxy-server", f"{TOXIPROXY}/cmd/server", ("--version",)),
+        "version ",
+        BuildRecipe("toxiproxy-2.5.0", (f"{TOXIPROXY}.Version=2.5.0",), megabytes=150),
+        on_demand=False,
+    ),
     runc("1.5.2"),
     runc("1.4.0"),
     cni_plugins("1.9.1"),
@@ -267,10 +219,31 @@ TOOLS: tuple[GoTool, ...] = (
     kubernetes("1.35.4", (KUBE_PROXY,), name=KUBE_PROXY),
     kubernetes("1.34.4", (*CONTROL_COMMANDS, *AGENT_COMMANDS), on_demand=True),
     kubernetes("1.33.13", AGENT_COMMANDS, on_demand=True),
-    podnet("1.0"),
-    etcd("3.6.8"),
-    coredns("1.15.0"),
-    sample_api_server("0.29.2"),
+    own_program("podnet", "1.0", 400, on_demand=True),  # no published network plugin can be built here
+    # As Kubernetes 1.36 needs it: with the etcd of Debian 12, a watch without a version fails.
+    program(
+        "etcd",
+        "3.6.8",
+        Command("etcd", "flexlab/etcd", ("--version",)),
+        "etcd Version: ",
+        BuildRecipe("etcd-3.6.8", megabytes=400),
+    ),
+    # With the plugins that a cluster uses.
+    program(
+        "coredns",
+        "1.15.0",
+        Command("coredns", "flexlab/coredns", ("-version",)),
+        "CoreDNS-",
+        BuildRecipe("coredns-1.15.0", megabytes=600),
+    ),
+    # In the version of a test: a later one needs rights that the test does not give it.
+    program(
+        "sample-apiserver",
+        "0.29.2",
+        Command("sample-apiserver", "k8s.io/sample-apiserver"),
+        "v",
+        BuildRecipe("sample-apiserver-0.29.2", megabytes=900),
+    ),
     kubernetes_e2e("1.36.3"),
 )
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.errors import ComponentError
-from aks_flex_lab.images.builder import INDEX_TYPE, MANIFEST_TYPE, PAUSE_NAMES, ImagePrograms, TaggedImage, lab_images
-from aks_flex_lab.images.registry import Connect, RepositoryTags, list_repositories, push_images
+from aks_flex_lab.images.builder import INDEX_TYPE, MANIFEST_TYPE, ImagePrograms, TaggedImage, lab_images
+from aks_flex_lab.images.registry import Connect, push_images
 from aks_flex_lab.kernel.namespaces import NetworkNamespace
 from aks_flex_lab.processes import run
 from aks_flex_lab.supervisor import NamespaceConnection
@@ -146,19 +146,9 @@ def test_changed_image_replaces_its_tag(connect: Connect, images: tuple[TaggedIm
     assert push_images(connect, images) == 1
 
 
-def test_registry_lists_repositories_and_tags(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
-    push_images(connect, images)
-    pauses = {name: tuple(sorted(tags)) for name, tags in PAUSE_NAMES.items()}
-    assert list_repositories(connect) == (
-        RepositoryTags("flex/test", ("1",)),
-        RepositoryTags("oss/kubernetes/pause", pauses["oss/kubernetes/pause"]),
-        RepositoryTags("pause", pauses["pause"]),
-    )
-
-
-def test_unreachable_registry_is_reported() -> None:
+def test_unreachable_registry_is_reported(images: tuple[TaggedImage, ...]) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         host, port = nobody.getsockname()
         with pytest.raises(ComponentError, match="registry does not respond"):
-            list_repositories(lambda: http.client.HTTPConnection(host, port))
+            push_images(lambda: http.client.HTTPConnection(host, port), images)

@@ -82,7 +82,7 @@ WRONG_PARAMETERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         *(({"parameters": {"a": definition}}, given, said) for definition, given, said in WRONG_PARAMETERS),
     ],
 )
-def test_wrong_template_is_refused_before_deployment_without_showing_secrets(
+def test_wrong_template_is_refused_without_showing_secrets(
     template: dict[str, Any], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(TemplateError) as caught:

@@ -24,7 +24,7 @@ from aks_flex_lab.images.builder import (
     make_layered_image,
     pause_image,
 )
-from aks_flex_lab.images.registry import RegistrySettings, next_page, registry_argv, registry_config
+from aks_flex_lab.images.registry import RegistrySettings, registry_argv, registry_config
 
 ENTRIES: tuple[LayerEntry, ...] = (
     LayerFile("/bin/tool", b"#!", 0o755),
@@ -114,8 +114,3 @@ def test_registry_config_has_address_storage_and_certificate() -> None:
     assert 'rootdirectory: "/var/x: y"' in lines
     assert 'certificate: "/pki/a.crt"' in lines
     assert registry_argv(Path("/x/config.yml")) == ("docker-registry", "serve", "/x/config.yml")
-
-
-def test_next_page_is_parsed_from_link_header() -> None:
-    assert next_page('</v2/_catalog?last=pause&n=1>; rel="next"') == "/v2/_catalog?last=pause&n=1"
-    assert next_page("") == ""
