@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool import pool_facts
-from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
+from aks_flex_node.agent.aks_pool.pool_ids import PoolId, configured_pool, parse_pool_id
 from aks_flex_node.agent.argument_eraser import erase_argument
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.remote import select_config_url
-from aks_flex_node.agent.config.resolved import log_file
+from aks_flex_node.agent.config.remote import ConfigBundle, select_config_url
+from aks_flex_node.agent.config.resolved import ConfigSourceKind, log_file
 from aks_flex_node.agent.enrolment import enrol
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.first_contact import fetch_with_key
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
-from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
+from aks_flex_node.agent.machine import UNIT_FILE, Machine, identify_machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
@@ -31,22 +31,17 @@ from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.remote import ConfigBundle
-    from aks_flex_node.agent.config.resolved import ConfigSourceKind
     from aks_flex_node.agent.config.sources import SettingsSource
-    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.api.config_urls import ConfigUrl
-    from aks_flex_node.host.host import Host
 
 
 class DaemonMode(Enum):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.api import node_keys
@@ -22,10 +22,8 @@ from aks_flex_node.host.actions import RemoveTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from aks_flex_node.agent.config.remote import ConfigBundle
-    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.host.host import Host
 
     Proof: TypeAlias = Callable[[str, float], str]  # by audience and time

@@ -14,17 +14,17 @@ from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
     ProgramTree,
+    Resource,
     RuntimePath,
     Service,
+    Spec,
     Symlink,
 )
 from aks_flex_node.api.value_rules import SYSTEM_DIRECTORIES
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.agent.reconcile.resources import Resource, Spec
-    from aks_flex_node.host.host import Host
 
 
 UNIT_DIR = "/etc/systemd/system"

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import Host
 
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 CAP_SYS_RESOURCE = 24

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
-from aks_flex_node.agent.cluster.client import NODE_SECONDS, ApiStatusError, node_api
-from aks_flex_node.agent.cluster.node_watch import NodeWatch
+from aks_flex_node.agent.cluster.client import NODE_SECONDS, ApiClient, ApiStatusError, node_api
+from aks_flex_node.agent.cluster.node_watch import NodeSnapshot, NodeWatch
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
@@ -26,10 +26,8 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.machine_operations import MachineOperation
     from aks_flex_node.agent.cluster.node_health import NodeHealth
-    from aks_flex_node.agent.cluster.node_watch import NodeSnapshot
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine

@@ -15,13 +15,12 @@ from urllib.parse import urlsplit
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.host.host import Host
 
 POLICY_FILE = "/etc/aks-flex-node/policy.yaml"
 REFUSED_BY_POLICY = "RefusedByPolicy"  # reason of an update that was not applied

@@ -25,7 +25,7 @@ from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_
 from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
 from aks_flex_node.errors import ArtifactError, CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
-from aks_flex_node.host.host import CommandResult
+from aks_flex_node.host.host import CommandResult, Host
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.host import Host
 
 
 RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the running agent

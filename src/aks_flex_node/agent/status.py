@@ -9,38 +9,34 @@ import msgspec
 
 from aks_flex_node.agent import certificates, event_log, self_update, staging_config
 from aks_flex_node.agent.cluster import nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.config_sources.selection import describe_source
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.drift.detection import blocked_services
 from aks_flex_node.agent.job_records import job_result, update_journal
-from aks_flex_node.agent.job_records.job_result import JobKind
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STAGING_RESULT, state_file
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.engine import distinct_actions
+from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine, distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import MakeLink, PlaceTree
+from aks_flex_node.host.actions import Action, MakeLink, PlaceTree
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
-    from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
-    from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host, UnitState
 
 DAYS_LEFT = 3  # the kubelet renews its certificate much earlier

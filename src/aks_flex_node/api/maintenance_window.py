@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time, timedelta, timezone
+from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from datetime import tzinfo
 
 LOOK_AHEAD_DAYS = 9  # a week, plus a margin for time zones that skip a day
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.azure import error_messages
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.host import processes
-from aks_flex_node.host.host import MISSING_PROGRAM
+from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
 
     from aks_flex_node.azure.credentials import TokenAuthority
-    from aks_flex_node.host.host import CommandResult
 
 CLI_SECONDS = 60.0
 # Variables that users set for az in their shell. `sudo -E` passes them on.

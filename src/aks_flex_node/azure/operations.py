@@ -9,13 +9,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.lean_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from aks_flex_node.azure.arm import ArmClient
 
 DEFAULT_PAUSE_SECONDS = 10.0  # poll interval if Azure does not specify one
 MAX_PAUSE_SECONDS = 60.0

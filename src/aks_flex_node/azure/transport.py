@@ -5,20 +5,17 @@ pause that a server may ask for. Imported together with azure-core, when a call 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 from azure.core.pipeline.transport import RequestsTransport
 from requests.adapters import HTTPAdapter
-from urllib3 import Retry
+from urllib3 import BaseHTTPResponse, Retry
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from aks_flex_node.azure.retry_policy import MAX_RETRY_AFTER_SECONDS
 from aks_flex_node.bounded_http.connections import bound, protocol_cause
 from aks_flex_node.bounded_http.limits import BodyLimitError, RequestTimeout, read_body, time_limit
-
-if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse
 
 CONNECT_SECONDS, READ_SECONDS, TOTAL_SECONDS = 10.0, 30.0, 60.0
 MAX_RESPONSE_BYTES = 16 << 20  # a page of a list is a few megabytes

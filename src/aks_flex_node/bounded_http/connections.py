@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError
 from urllib3.util.connection import allowed_gai_family
 
 from aks_flex_node.bounded_http.limits import seconds_to_connect, watch, with_socket
 
 if TYPE_CHECKING:
     from urllib3 import PoolManager
-    from urllib3.exceptions import HTTPError, ProtocolError
     from urllib3.response import HTTPResponse
 
 Manager = TypeVar("Manager", bound="PoolManager")

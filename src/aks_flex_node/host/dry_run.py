@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from aks_flex_node.host.actions import (
+    Action,
     DisableUnit,
     EnableUnit,
     MakeDirectory,
@@ -24,12 +24,8 @@ from aks_flex_node.host.actions import (
     aside_path,
 )
 from aks_flex_node.host.disk import aside_occupied_error
-from aks_flex_node.host.host import EntryKind, FileEntry, UnitState
+from aks_flex_node.host.host import CommandResult, EntryKind, FileEntry, Host, UnitState
 from aks_flex_node.host.system import sysctl_path
-
-if TYPE_CHECKING:
-    from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import CommandResult, Host
 
 
 class DryHost:

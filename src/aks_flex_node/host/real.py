@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from aks_flex_node.host.actions import DisableUnit, EnableUnit
+from aks_flex_node.host.actions import Action, DisableUnit, EnableUnit
 from aks_flex_node.host.disk import FILE_ACTIONS, HostDisk
 from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, FileEntry, UnitState
 from aks_flex_node.host.system import HostSystem, LiveSystem
-
-if TYPE_CHECKING:
-    from aks_flex_node.host.actions import Action
 
 UNITS = "/etc/systemd/system"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import (
+    Action,
     DisableUnit,
     EnableUnit,
     KillGroup,
@@ -28,14 +29,12 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     Unmount,
 )
-from aks_flex_node.host.host import CommandResult, UnitState
+from aks_flex_node.host.host import CommandResult, Host, UnitState
 from aks_flex_node.host.processes import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
 
 CGROUPS = Path("/sys/fs/cgroup")
 UNIT_PROPERTIES = (

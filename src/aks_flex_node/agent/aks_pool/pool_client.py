@@ -9,14 +9,21 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from aks_flex_node.agent.aks_pool.bootstrap_data import data_invalid_error, parse_bootstrap_data
-from aks_flex_node.agent.aks_pool.machine_document import machine_body, machine_invalid_error, parse_machine
-from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
+from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData, data_invalid_error, parse_bootstrap_data
+from aks_flex_node.agent.aks_pool.machine_document import (
+    MachineSettings,
+    PoolMachine,
+    machine_body,
+    machine_invalid_error,
+    parse_machine,
+)
+from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION, PoolId
 from aks_flex_node.agent.config.remote import VERSION_TEXT
-from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.azure.error_messages import parse_forbidden, role_assignment_command
 from aks_flex_node.azure.operations import (
     ArmSender,
+    AzureOperation,
     OperationReply,
     OperationTimeout,
     provisioning_state,
@@ -28,12 +35,7 @@ from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
-    from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine
-    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.azure.arm import ArmClient
-    from aks_flex_node.azure.operations import AzureOperation
 
 OPERATION_SECONDS = 900.0
 CONTRIBUTOR_ROLE = "Azure Kubernetes Service Contributor Role"

@@ -13,7 +13,7 @@ import time
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.aks_pool.machine_document import differs
+from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine, differs
 from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
@@ -24,7 +24,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine
     from aks_flex_node.agent.aks_pool.pool_client import PoolRequests
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.azure.operations import AzureOperation

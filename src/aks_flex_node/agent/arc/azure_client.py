@@ -13,7 +13,7 @@ from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.role_assignments import RolesClient
-from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER
+from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER, AzureRole
 from aks_flex_node.errors import ConfigError, FlexError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.retry import RetryDeadline
 
 

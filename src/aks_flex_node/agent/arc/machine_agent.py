@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.arc.registration_state import ArcRecordStore, machine_id
+from aks_flex_node.agent.arc.registration_state import ArcMachineSpec, ArcRecordStore, machine_id
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -22,7 +22,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.arc.registration_state import ArcMachineSpec
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import CommandResult, Host
 

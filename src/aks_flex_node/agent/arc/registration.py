@@ -11,6 +11,7 @@ from aks_flex_node.agent.arc.azure_client import (
     ARC_API_VERSION,
     NETWORK_API_VERSION,
     ArcCloud,
+    ArcMachinesClient,
     AzureArcCloud,
     MachineRoles,
     find_machine,
@@ -37,7 +38,6 @@ from aks_flex_node.retry import RetryDeadline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.arc.azure_client import ArcMachinesClient
     from aks_flex_node.agent.reconcile.engine import Engine
 
 READ_BACK_SECONDS = 60.0  # until Azure shows a machine that has just connected

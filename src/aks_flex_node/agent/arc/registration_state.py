@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import resolved
-from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTER_ADMIN, find_role
+from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTER_ADMIN, AzureRole, find_role
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove
@@ -21,7 +21,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
-    from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.host.host import Host
 
 

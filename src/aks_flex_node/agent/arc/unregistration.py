@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc import machine_agent
-from aks_flex_node.agent.arc.azure_client import ARC_API_VERSION, find_machine, principal_of
+from aks_flex_node.agent.arc.azure_client import ARC_API_VERSION, ArcCloud, find_machine, principal_of
 from aks_flex_node.agent.arc.machine_agent import Azcmagent
-from aks_flex_node.agent.arc.registration_state import same_id
+from aks_flex_node.agent.arc.registration_state import ArcRecord, ArcRecordStore, same_id
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import dataclass
@@ -17,9 +17,7 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.arc.azure_client import ArcCloud
     from aks_flex_node.agent.arc.packages import AzcmagentPackage
-    from aks_flex_node.agent.arc.registration_state import ArcRecord, ArcRecordStore
     from aks_flex_node.host.host import Host
 
 

@@ -8,7 +8,7 @@ import io
 import os
 import tarfile
 from dataclasses import field
-from typing import TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from isal import isal_zlib
 
@@ -16,7 +16,6 @@ from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import IO
 
     from aks_flex_node.agent.artifacts.cache import VerifiedFile
 

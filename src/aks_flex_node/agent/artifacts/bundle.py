@@ -27,7 +27,7 @@ from aks_flex_node.agent.artifacts.archive import (
     read_members,
 )
 from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
-from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, hash_file
+from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, hash_file
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full
 from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.http.download_options import redact_url, url_identity
@@ -35,7 +35,6 @@ from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts.digest import TrustedDigest
     from aks_flex_node.agent.artifacts.model import Artifact
 
 BUNDLE_FORMAT = 1

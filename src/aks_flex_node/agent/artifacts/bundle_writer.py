@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest
 from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
-from aks_flex_node.agent.artifacts.download import TransferProgress
+from aks_flex_node.agent.artifacts.download import Transfer, TransferProgress
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
 from aks_flex_node.agent.artifacts.tree_build import copy_file
 from aks_flex_node.agent.artifacts.trust import LocalDigests
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.digest import TrustedDigest
-    from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree
 
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, find_digest
-from aks_flex_node.agent.artifacts.download import Download, fetch_text
+from aks_flex_node.agent.artifacts.download import Download, TransferProgress, fetch_text
 from aks_flex_node.agent.http.client import HttpClient
 from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl, redact_url
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.retry import AttemptFailed
+from aks_flex_node.retry import AttemptFailed, Retrier
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.bundle import OfflineBundle
-    from aks_flex_node.agent.artifacts.download import TransferProgress
     from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.artifacts.trust import LocalDigests
-    from aks_flex_node.retry import Retrier
 
 
 class ArtifactFetcher:

@@ -13,14 +13,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, hash_file
+from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, TrustedDigest, hash_file
 from aks_flex_node.agent.http.download_options import url_identity
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from aks_flex_node.agent.artifacts.digest import TrustedDigest
 
 
 @dataclass(frozen=True)

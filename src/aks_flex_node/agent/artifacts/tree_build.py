@@ -14,8 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
-from aks_flex_node.agent.artifacts.download import TransferProgress, TransferState
-from aks_flex_node.agent.artifacts.model import ArtifactOrigin, StagedFile, TreeManifest
+from aks_flex_node.agent.artifacts.download import Transfer, TransferProgress, TransferState
+from aks_flex_node.agent.artifacts.model import (
+    Artifact,
+    ArtifactFile,
+    ArtifactOrigin,
+    ArtifactTree,
+    StagedFile,
+    TreeManifest,
+)
 from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import stopped_error
@@ -26,9 +33,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.artifacts.cache import VerifiedFile
     from aks_flex_node.agent.artifacts.digest import TrustedDigest
-    from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
-    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
 
 
 LINK_REFUSED_ERRNOS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}

@@ -22,7 +22,7 @@ from aks_flex_node.agent.artifacts.archive import (
 )
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory
 from aks_flex_node.agent.artifacts.download import write_all
-from aks_flex_node.agent.artifacts.model import StagedFile
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, StagedFile
 from aks_flex_node.agent.http.download_options import redact_url
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import dataclass
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.cache import VerifiedFile
-    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

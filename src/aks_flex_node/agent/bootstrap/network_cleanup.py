@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.cni import BRIDGE, NETWORK, PLUGINS
 from aks_flex_node.agent.preflight.conflict_checks import POD_NETWORK_LINKS
-from aks_flex_node.host.actions import Remove, RemoveTree, Run, SetSysctl
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.actions import Action, Remove, RemoveTree, Run, SetSysctl
+from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
 
 # Chains of the kubelet, kube-proxy and CNI plugins. Other programs use the same prefixes, for example CNI-podman.
 CHAIN = re.compile(

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.bootstrap import network_cleanup
 from aks_flex_node.host import mounts
-from aks_flex_node.host.actions import KillGroup, Remove, StopUnit, Unmount
+from aks_flex_node.host.actions import Action, KillGroup, Remove, StopUnit, Unmount
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
 
 SERVICES = ("node-problem-detector.service", "kubelet.service", "containerd.service")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import machine_document, registration
-from aks_flex_node.agent.aks_pool.pool_client import open_pool
+from aks_flex_node.agent.aks_pool.pool_client import PoolRequests, open_pool
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source
 from aks_flex_node.agent.aks_pool.pool_ids import (
+    PoolId,
     check_machine_name,
     configured_pool,
     machine_name,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
     from aks_flex_node.agent.aks_pool.machine_document import PoolMachine
-    from aks_flex_node.agent.aks_pool.pool_client import PoolRequests
-    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection

@@ -28,13 +28,14 @@ from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
-from aks_flex_node.agent.reconcile.ledger import staging_dir
+from aks_flex_node.agent.reconcile.ledger import LedgerRecord, staging_dir
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.observer import is_intact_copy
 from aks_flex_node.agent.reconcile.resources import Directory, Spec
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import (
+    Action,
     EnableUnit,
     MakeDirectory,
     PlaceTree,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.bootstrap.prerequisites import AzureCleanup
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.ledger import LedgerRecord
-    from aks_flex_node.host.actions import Action
 
 REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command for an Azure administrator
 AGENT_FILES = (

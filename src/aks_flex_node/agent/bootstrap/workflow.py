@@ -17,12 +17,12 @@ from aks_flex_node.agent.bootstrap import management, pool_join, prerequisites
 from aks_flex_node.agent.bootstrap.bootstrap_token import explain_used_token, token_renewal
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster import discovery, nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader, resolved
-from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.context import ConfigSelection, DaemonMode
 from aks_flex_node.agent.first_contact import prover
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
@@ -44,12 +44,10 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
-    from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.api.config_urls import ConfigUrl

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.files import TOKEN_FILE
 from aks_flex_node.agent.config.loader import missing_for_join
-from aks_flex_node.agent.config.problems import invalid_config_error
+from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, target_cluster
 from aks_flex_node.agent.paths import CLUSTER_FACTS
-from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.arm import ArmReader, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import dataclass
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.config.problems import ConfigProblem
-    from aks_flex_node.azure.arm import ArmReader
     from aks_flex_node.host.host import Host
 
 AKS_API_VERSION = "2025-05-01"

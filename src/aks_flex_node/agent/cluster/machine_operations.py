@@ -9,14 +9,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.cluster.client import ApiClient
 
 OPERATIONS_PATH = "/apis/unbounded-cloud.io/v1alpha3/machineoperations"
 MERGE_PATCH = "application/merge-patch+json"

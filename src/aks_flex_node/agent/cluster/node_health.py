@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.cluster import diagnosis, nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.lean_dataclass import dataclass
@@ -17,7 +17,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host, UnitState

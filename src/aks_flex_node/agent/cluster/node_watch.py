@@ -15,13 +15,12 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, ApiStream
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.cluster.client import ApiClient, ApiStream
 
 WATCH_SECONDS = 300  # after which the API server ends a watch
 GRACE_SECONDS = 30.0

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
+from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiClient, ApiStatusError
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.contract import (
     APPLIED_TIME_ANNOTATION,
@@ -22,8 +22,6 @@ from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from aks_flex_node.agent.cluster.client import ApiClient
 
 
 REMOVAL_TAINT = ("kubernetes.azure.com/flex-node-deleting", "true", "NoSchedule")  # set by AKS

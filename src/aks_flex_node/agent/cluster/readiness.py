@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
-from aks_flex_node.agent.config.resolved import join_token, kubelet_auth, kubelet_credential_file
+from aks_flex_node.agent.config.resolved import KubeletAuth, join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host
 
 KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"

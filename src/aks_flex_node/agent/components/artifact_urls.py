@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.model import Artifact
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from aks_flex_node.agent.artifacts.model import ArtifactFile
 
 
 def plain_version(version: str) -> str:

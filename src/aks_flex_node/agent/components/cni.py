@@ -18,20 +18,18 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
-from aks_flex_node.agent.config.models import Cni
+from aks_flex_node.agent.config.models import Cni, NodeConfig
 from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
-from aks_flex_node.host.actions import Remove, Run
+from aks_flex_node.host.actions import Action, Remove, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
 
 NETWORK = "99-aks-flex-node.conflist"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.model import ArtifactFile
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
-from aks_flex_node.agent.config.models import Kubernetes
+from aks_flex_node.agent.config.models import Kubernetes, NodeConfig
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
 REQUIRED_PROGRAMS = ("kubelet",)  # the others are not required for a running node

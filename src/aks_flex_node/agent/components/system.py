@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, KernelModule, NoSwap, Spec, Sysctl
-from aks_flex_node.host.actions import EditFile
+from aks_flex_node.host.actions import Action, EditFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
 
 FSTAB = "/etc/fstab"

@@ -21,7 +21,7 @@ from aks_flex_node.agent.paths import (
     STAGING_CONFIG,
 )
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile, aside_path
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.api.config_urls import ConfigUrl
-    from aks_flex_node.host.host import Host
 
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:

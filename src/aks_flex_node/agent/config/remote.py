@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from aks_flex_node.agent.config.refusals import WrongClockError, check_refusal, parse_pending
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
@@ -32,7 +32,7 @@ from aks_flex_node.agent.http.connections import (
 )
 from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.api.arm_errors import parse_arm_error
-from aks_flex_node.api.machine_identity import MACHINE_HEADER
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
@@ -42,13 +42,11 @@ from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
-    from typing import TextIO
 
     from urllib3 import BaseHTTPResponse
 
     from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.api.config_urls import ConfigUrl
-    from aks_flex_node.api.machine_identity import MachineIdentity
 
 
 def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> ssl.SSLContext:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from aks_flex_node.agent.aks_pool.machine_document import parse_machine
+from aks_flex_node.agent.aks_pool.machine_document import PoolMachine, parse_machine
 from aks_flex_node.agent.config.remote import VERSION_TEXT
 from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
@@ -21,7 +21,6 @@ from aks_flex_node.errors import FlexError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.aks_pool.machine_document import PoolMachine
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 
 OTHER_TENANT_CODE = "InvalidAuthenticationTokenTenant"

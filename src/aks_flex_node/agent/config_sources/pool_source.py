@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.aks_pool.machine_document import has_patch, satisfies, with_machine_settings
-from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
+from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, has_patch, satisfies, with_machine_settings
+from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION, PoolId
 from aks_flex_node.agent.config_sources.machine_poll import (
     classify_failure,
     explain_no_answer,
@@ -34,8 +34,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.aks_pool.machine_document import MachineSettings
-    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 

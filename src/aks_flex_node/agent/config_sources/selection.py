@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name
+from aks_flex_node.agent.aks_pool.pool_ids import PoolId, configured_pool, machine_name
 from aks_flex_node.agent.aks_pool.registration import this_host
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.config_sources.source import ConfigSource, LocalSource, SourceDescription, SourceKind
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey
 from aks_flex_node.agent.machine import identify_machine, running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.key_rotation import KeyRotation, rotate_key
@@ -30,9 +30,7 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.agent.reconcile.engine import Engine
 
 PATCH_VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import (
+    ControllerEvent,
     FilesChanged,
     NodeChanged,
     PollEvent,
@@ -44,8 +45,6 @@ from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from aks_flex_node.agent.daemon.session import ControllerEvent
 
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"

@@ -16,7 +16,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.daemon import conditions
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
-from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
 from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.node_watch import NodeWatch
     from aks_flex_node.agent.config_sources.source import PollSchedule
-    from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.job_records.job_result import JobKind, JobResult

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.catalog import ALL
-from aks_flex_node.agent.reconcile.engine import distinct_actions
+from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine, distinct_actions
 from aks_flex_node.agent.reconcile.resources import Service
 from aks_flex_node.host.actions import (
+    Action,
     DisableUnit,
     EnableUnit,
     LoadModule,
@@ -26,7 +27,7 @@ from aks_flex_node.host.actions import (
     SwapOff,
     WriteFile,
 )
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import CommandResult, EntryKind, FileEntry, Host, UnitState
 from aks_flex_node.host.system import read_units
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import CommandResult, FileEntry, Host, UnitState
 
 
 DEV_NULL = "/dev/null"

@@ -25,6 +25,7 @@ from aks_flex_node.agent.reconcile.resources import (
     FileLine,
     PemFile,
     ProgramTree,
+    Resource,
     Service,
     Symlink,
     parent_dirs,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.agent.reconcile.resources import Resource
     from aks_flex_node.host.host import Host
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from aks_flex_node.agent.identity.cloud_endpoints import authority_host, proxy_options, resource_manager
-from aks_flex_node.agent.identity.device_sign_in import DeviceCodeFallback, DeviceSignIn
+from aks_flex_node.agent.identity.device_sign_in import DeviceCodeFallback, DeviceCodePrompt, DeviceSignIn
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient, is_connection_failure, sign_in_failed_error
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.azure_models import Azure, ServicePrincipal
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.identity.device_sign_in import DeviceCodePrompt
 
 
 IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]

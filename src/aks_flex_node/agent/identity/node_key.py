@@ -11,18 +11,15 @@ import json
 import time
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY
 from aks_flex_node.api import node_keys
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import SetAside, WriteFile
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc, parse_utc
-
-if TYPE_CHECKING:
-    from aks_flex_node.host.host import Host
 
 ROTATION_SECONDS = 365 * 86400.0  # after which a key is replaced
 TEXTS = ("privateKey", "thumbprint", "created", "audience")

@@ -10,14 +10,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
-from aks_flex_node.errors import MachineError
+from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from aks_flex_node.errors import FlexError
     from aks_flex_node.host.host import Host
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap.bootstrap_token import install_bootstrap_token
-from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, NodeHealth
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, NodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
@@ -27,8 +27,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.node_health import NodeHealth
-    from aks_flex_node.agent.cluster.readiness import NodeReadiness
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine

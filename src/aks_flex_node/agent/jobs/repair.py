@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.components import agent, vpn
-from aks_flex_node.agent.drift.detection import detect_drift
+from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import state_file
@@ -18,7 +18,6 @@ from aks_flex_node.errors import FlexError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
 

@@ -23,6 +23,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFI
 from aks_flex_node.agent.reconcile.observer import find_damage
 from aks_flex_node.agent.reconcile.program_stager import (
     Deadline,
+    ProgramStager,
     StoreProgramStager,
     cache_dir,
     staging_folder,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.agent.staging_config import StagingConfig
 

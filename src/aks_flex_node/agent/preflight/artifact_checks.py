@@ -10,8 +10,8 @@ from aks_flex_node.agent.artifacts.bundle import BundleManifest
 from aks_flex_node.agent.artifacts.cache import PUBLISHED_KEY
 from aks_flex_node.agent.http.client import is_retryable
 from aks_flex_node.agent.http.connections import url_host
-from aks_flex_node.agent.http.download_options import url_identity
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.http.download_options import DownloadOptions, url_identity
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.agent.preflight.interfaces import (
     CallTimeout,
     ProbeFailed,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.http.download_options import DownloadOptions
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 REACH_SECONDS = 9.0
 SUCCESS_STATUSES = (200, 206)

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
-from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
-from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, NetworkProbe
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
-    from aks_flex_node.agent.preflight.interfaces import NetworkProbe
     from aks_flex_node.agent.reconcile.ledger import Ledger
-    from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.host import Host
 
 

@@ -12,7 +12,7 @@ from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.machine import is_loopback, name_servers
 from aks_flex_node.agent.preflight import artifact_checks
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.agent.preflight.interfaces import (
     CallTimeout,
     ProbeFailed,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.secret import Secret
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 VPN_UNIT = "aks-flex-node-vpn.service"
 DNS_SECONDS = 8.0

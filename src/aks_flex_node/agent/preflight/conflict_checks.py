@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.check import CheckFinding, error, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, warning
 from aks_flex_node.agent.reconcile.resources import File, Symlink
 from aks_flex_node.host.system import read_units
 from aks_flex_node.lean_dataclass import dataclass
@@ -12,7 +12,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aks_flex_node.agent.preflight.check import PreflightContext
     from aks_flex_node.host.host import UnitState
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.preflight.check import PreflightContext
     from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 
 MIB, GIB = 1 << 20, 1 << 30

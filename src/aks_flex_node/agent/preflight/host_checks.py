@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.api.kubernetes_rules import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 
 SUPPORTED_RELEASES = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}

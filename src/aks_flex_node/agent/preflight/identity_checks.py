@@ -8,7 +8,7 @@ from aks_flex_node.agent.arc.registration_state import ArcRecordStore
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID, resource_manager
-from aks_flex_node.agent.preflight.check import as_warning, error, ok
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, as_warning, error, ok
 from aks_flex_node.agent.provider.provider_client import provider_scope
 from aks_flex_node.errors import FlexError
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext
 
 IDENTITY_NAMES = {
     "arc": "the Azure Arc identity",

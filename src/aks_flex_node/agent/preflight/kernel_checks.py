@@ -8,13 +8,11 @@ import re
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.system import MODULES, SETTINGS, SYSCTLS
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.agent.reconcile.observer import loaded_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 
 LEAST_KERNEL, GOOD_KERNEL = (4, 19), (5, 4)

@@ -6,14 +6,13 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 LISTENING = "0A"
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - this does not listen

@@ -17,15 +17,13 @@ from aks_flex_node.agent.preflight import (
     kernel_checks,
     port_checks,
 )
-from aks_flex_node.agent.preflight.check import Check, CheckFinding, as_warning, error, ok
+from aks_flex_node.agent.preflight.check import Check, CheckFinding, PreflightContext, as_warning, error, ok
 from aks_flex_node.agent.preflight.interfaces import BackgroundCall, CallTimeout, run_concurrently
 from aks_flex_node.errors import CommandUsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
-
-    from aks_flex_node.agent.preflight.check import PreflightContext
 
 
 CHECKS: tuple[Check, ...] = (

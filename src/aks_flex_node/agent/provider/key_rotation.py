@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.identity.node_key import NodeKeyStore, new_key
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey, new_key
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError
 from aks_flex_node.api import node_keys
 from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
 from aks_flex_node.host import processes
@@ -23,8 +23,6 @@ from aks_flex_node.retry import RetryBackoff
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.identity.node_key import StoredKey
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.host.host import CommandResult, Host
 
 CHECK_SECONDS = 6 * 3600.0  # between checks whether the key is due

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.client import parse_clock_offset
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey
 from aks_flex_node.agent.provider.provider_tokens import sign_in_failed
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.node_keys import ASSERTION_SECONDS, ASSERTION_TYPE
@@ -23,7 +23,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.host.host import CommandResult, Host
 
 SIGN_SECONDS = 300.0  # limit for the child process, which an overloaded machine starts slowly

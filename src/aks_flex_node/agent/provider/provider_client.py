@@ -14,7 +14,7 @@ from aks_flex_node.agent.config.resolved import config_source_kind, has_azure_id
 from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
-from aks_flex_node.agent.provider.provider_tokens import SignInError
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME, parse_arm_error, parse_object
 from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.api.contract import API_VERSION
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.node_assertions import NodeAssertions
-    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 
 
 MAX_RESPONSE_BYTES = 1 << 20

@@ -7,13 +7,13 @@ import time
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage
-from aks_flex_node.agent.reconcile.program_stager import Deadline
-from aks_flex_node.agent.reconcile.resources import File, Spec, Symlink
+from aks_flex_node.agent.reconcile.observer import Facts, file_change_times, find_damage
+from aks_flex_node.agent.reconcile.program_stager import Deadline, ProgramStager
+from aks_flex_node.agent.reconcile.resources import File, ProgramTree, Spec, Symlink
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree, SetAside, StartUnit
-from aks_flex_node.host.host import EntryKind, FileEntry
+from aks_flex_node.host.actions import Action, MakeDirectory, PlaceTree, SetAside, StartUnit
+from aks_flex_node.host.host import EntryKind, FileEntry, Host
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
-    from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
-    from aks_flex_node.agent.reconcile.resources import ProgramTree
-    from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import (
+    Action,
     EditFile,
     EnableUnit,
     LoadModule,
@@ -39,9 +40,6 @@ from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from aks_flex_node.agent.reconcile.resources import Spec
-    from aks_flex_node.host.actions import Action
 
 
 # The keys required to restore an original, by its kind.

@@ -27,7 +27,7 @@ from aks_flex_node.agent.reconcile.resources import (
 )
 from aks_flex_node.host.actions import aside_path
 from aks_flex_node.host.disk import backup_path, temporary_path
-from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.host import EntryKind, FileEntry, Host, UnitState
 from aks_flex_node.host.processes import TIMED_OUT
 from aks_flex_node.host.system import sysctl_path
 from aks_flex_node.lean_dataclass import dataclass
@@ -35,7 +35,6 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aks_flex_node.host.host import FileEntry, Host, UnitState
 
 MANIFEST = ".manifest.json"
 UNVERIFIED = "was not verified with a digest of a trusted source"

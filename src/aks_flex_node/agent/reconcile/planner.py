@@ -13,6 +13,7 @@ from aks_flex_node.agent.reconcile.resources import (
     NoSwap,
     PemFile,
     ProgramTree,
+    Resource,
     RuntimePath,
     Service,
     Spec,
@@ -22,6 +23,7 @@ from aks_flex_node.agent.reconcile.resources import (
     parent_dirs,
 )
 from aks_flex_node.host.actions import (
+    Action,
     DisableUnit,
     EditFile,
     EnableUnit,
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.ledger import LedgerRecord
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.agent.reconcile.resources import Resource
-    from aks_flex_node.host.actions import Action
 
 UNIT_DIRECTORY = "/etc/systemd/system/"
 PRIVATE = 0o600

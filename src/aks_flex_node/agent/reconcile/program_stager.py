@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.agent.artifacts.model import ArtifactTree
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.errors import ArtifactError
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.artifacts.download import Transfer
-    from aks_flex_node.agent.artifacts.model import Artifact
     from aks_flex_node.agent.artifacts.trust import LocalDigests
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree

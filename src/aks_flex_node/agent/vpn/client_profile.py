@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.api.value_rules import read_certificate
-from aks_flex_node.azure.operations import ArmSender
+from aks_flex_node.azure.operations import ArmSender, OperationSender
 from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import dataclass
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.azure.operations import OperationSender
 
 
 MEMBER = "openvpn/vpnconfig.ovpn"

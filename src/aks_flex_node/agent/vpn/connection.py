@@ -22,7 +22,7 @@ from aks_flex_node.agent.vpn.dependencies import ApiServerReachability, VpnEnvir
 from aks_flex_node.agent.vpn.gateway import GatewayProvisioner, VpnGateway
 from aks_flex_node.agent.vpn.local_state import VpnRecordStore, certificate_file
 from aks_flex_node.agent.vpn.openvpn import diagnose
-from aks_flex_node.agent.vpn.virtual_network import NETWORK_API
+from aks_flex_node.agent.vpn.virtual_network import NETWORK_API, VirtualNetwork
 from aks_flex_node.azure.operations import OperationSender, started_operation, wait_for_operation
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.client_profile import ClientProfile
-    from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
 
 UP_SECONDS = 120.0
 RECONNECT_SECONDS = 20.0  # for an existing tunnel that is reconnecting

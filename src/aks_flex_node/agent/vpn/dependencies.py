@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components.vpn import HOSTS, HOSTS_MARK, vpn_dir, without_managed_lines
 from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.vpn import client_profile, openvpn, virtual_network
-from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
-from aks_flex_node.agent.vpn.virtual_network import IPv4Range
-from aks_flex_node.azure.operations import OperationTimeout
+from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, make_client_certificate
+from aks_flex_node.agent.vpn.virtual_network import IPv4Range, VirtualNetwork
+from aks_flex_node.azure.operations import OperationSender, OperationTimeout
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import EditFile
 from aks_flex_node.lean_dataclass import dataclass
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
     from aks_flex_node.agent.vpn.openvpn import TunnelState
-    from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
-    from aks_flex_node.azure.operations import OperationSender
     from aks_flex_node.host.host import Host
 
 

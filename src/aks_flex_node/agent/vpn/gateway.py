@@ -9,10 +9,18 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.vpn import gateway_spec
-from aks_flex_node.agent.vpn.client_certificate import same_certificate
-from aks_flex_node.agent.vpn.virtual_network import GATEWAY_SUBNET, NETWORK_API
+from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, same_certificate
+from aks_flex_node.agent.vpn.virtual_network import GATEWAY_SUBNET, NETWORK_API, VirtualNetwork
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.operations import AzureOperation, provisioning_state, started_operation, wait_for_operation
+from aks_flex_node.azure.operations import (
+    AzureOperation,
+    NoteProgress,
+    OperationSender,
+    OperationTimeout,
+    provisioning_state,
+    started_operation,
+    wait_for_operation,
+)
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -20,10 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
     from aks_flex_node.agent.vpn.local_state import VpnRecordStore
-    from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
-    from aks_flex_node.azure.operations import NoteProgress, OperationSender, OperationTimeout
 
 Document = dict[str, Any]
 MAX_ROOT_CERTIFICATES = 20  # limit of Azure

@@ -14,7 +14,7 @@ from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_file, vpn_dir
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.config.base_model import non_default_values
-from aks_flex_node.agent.machine import address_towards
+from aks_flex_node.agent.machine import Machine, address_towards
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.vpn.openvpn import TunnelState
     from aks_flex_node.host.host import Host
 

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.model import ArtifactFile
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
-from aks_flex_node.agent.config.models import Containerd
+from aks_flex_node.agent.config.models import Containerd, NodeConfig
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -26,8 +26,6 @@ from aks_flex_node.agent.reconcile.resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
 

@@ -14,13 +14,12 @@ from aks_flex_node.agent.paths import COMPLETION_UNIT, CURRENT_CONFIG
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import File, Spec, make_service
-from aks_flex_node.host.actions import EnableUnit, ReloadUnits
+from aks_flex_node.host.actions import Action, EnableUnit, ReloadUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.actions import Action
 
 STATE_DIR = "/var/lib/aks-flex-node"  # fixed, independent of `paths.dataDir`
 UNIT_NAME = UNIT_FILE.rpartition("/")[2]

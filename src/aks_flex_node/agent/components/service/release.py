@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.model import ArtifactFile
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
-from aks_flex_node.agent.config.models import Agent
+from aks_flex_node.agent.config.models import Agent, NodeConfig
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
@@ -20,8 +20,6 @@ from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
 MAX_TRIAL_STARTS = 3  # of a version on trial

@@ -9,7 +9,7 @@ from aks_flex_node.agent.components.templates import render_template
 from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec, make_service
-from aks_flex_node.host.actions import EditFile, Remove
+from aks_flex_node.host.actions import Action, EditFile, Remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
 
 NAME = "aks-flex-node-vpn.service"

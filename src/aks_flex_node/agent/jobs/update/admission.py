@@ -11,7 +11,7 @@ from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
-from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, refusal_message
+from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, Policy, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.lean_dataclass import dataclass
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
-    from aks_flex_node.agent.policy import Policy
     from aks_flex_node.agent.stored_config import StoredConfig
 
 

@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import RestartUnit, Run
 from aks_flex_node.lean_dataclass import dataclass
@@ -17,9 +17,7 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
-    from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 

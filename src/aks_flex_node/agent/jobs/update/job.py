@@ -29,7 +29,7 @@ from aks_flex_node.agent.job_records.update_journal import (
     UpdateStage,
 )
 from aks_flex_node.agent.jobs.update import admission
-from aks_flex_node.agent.jobs.update.admission import AdmissionResult
+from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
 from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth, NodeDeletedError
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
@@ -39,7 +39,6 @@ from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.jobs.update.admission import ConfigChanges
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig

@@ -9,21 +9,21 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, NODE_SERVICES
 from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
 from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
-from aks_flex_node.agent.job_records.update_journal import NodeBaseline
+from aks_flex_node.agent.job_records.update_journal import FailedUpdate, NodeBaseline
 from aks_flex_node.agent.jobs.update import admission
-from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
+from aks_flex_node.agent.jobs.update.health_check import ExpectedHealth, HealthCheck, running_pods
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager, StoreProgramStager
 from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
@@ -32,14 +32,10 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
-    from aks_flex_node.agent.jobs.update.health_check import ExpectedHealth
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
     from aks_flex_node.agent.stored_config import StoredConfig
     from aks_flex_node.host.host import Host
 
