@@ -17,7 +17,7 @@ from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.remote import ConfigBundle, select_config_url
+from aks_flex_node.agent.config.remote import ConfigBundle, fetch_config, select_config_url
 from aks_flex_node.agent.config.resolved import ConfigSourceKind, log_file
 from aks_flex_node.agent.enrolment import enrol
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
@@ -61,7 +61,7 @@ class ConfigSelection:
     """The configuration options of a command line: files, `--set` values, URL and AKS pool."""
 
     config: Path | Sequence[Path] | None = None  # later files override earlier ones
-    sets: tuple[str, ...] = ()
+    sets: Sequence[str] | None = None
     url: ConfigUrl | None = None
     pool: PoolId | None = None
 
@@ -72,7 +72,7 @@ class ConfigSelection:
     @property
     def flags(self) -> dict[str, object]:
         """The settings of the command line, by path."""
-        return {**(pool_settings(self.pool) if self.pool else {}), **parse_settings(self.sets)}
+        return {**(pool_settings(self.pool) if self.pool else {}), **parse_settings(self.sets or ())}
 
 
 def require_root() -> None:
@@ -114,7 +114,7 @@ def config_selection(
     if url:
         erase_argument(url)
     chosen = select_config_url(url, url_file, config[0] if config else None, os.environ, plain=plain, pool=aks_pool)
-    return ConfigSelection(tuple(config or ()), tuple(sets or ()), chosen, pool)
+    return ConfigSelection(config, sets, chosen, pool)
 
 
 def pool_settings(pool: PoolId) -> dict[str, object]:
@@ -180,10 +180,9 @@ def load_or_fetch_config(
     """
     if selection.url is None:
         return load_config(selection), None
-    flags = parse_settings(selection.sets)
+    flags = parse_settings(selection.sets or ())
     if config_store.is_fetched_from(RealHost(), selection.url):
         return loader.load(Path(CURRENT_CONFIG), os.environ, flags), None
-    from aks_flex_node.agent.config.remote import fetch_config
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
     settings = loader.load_fetch_settings(os.environ, flags)
@@ -312,6 +311,16 @@ def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
     config = discovery.with_facts(config, discovery.stored_facts(host))
     events = EventLog(JournalSink(), level=config.agent.log_level)
     return Engine(host, config, read_known_machine(host, config), Ledger(host, ledger_paths(config)), events)
+
+
+def command_engine(config: Sequence[Path] | None, sets: Sequence[str] | None) -> Engine:
+    """Creates the engine for the options of a command, whose configuration must be valid."""
+    return make_engine(load_config(ConfigSelection(config, sets)).config)
+
+
+def engine_or_default(config: Sequence[Path] | None) -> Engine:
+    """Creates the engine for a command that must work without a valid configuration."""
+    return make_engine(load_config_or_default(ConfigSelection(config))[0])
 
 
 def make_job_engine(config: NodeConfig) -> Engine:

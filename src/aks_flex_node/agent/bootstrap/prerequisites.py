@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import registration
+from aks_flex_node.agent.arc.registration_state import ArcRecordStore
 from aks_flex_node.agent.bootstrap import pool_join
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.cluster import discovery
@@ -17,6 +18,13 @@ from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
 from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.provider.provider_client import (
+    ProviderClient,
+    ProviderRequestError,
+    announce_node,
+    provider_endpoint,
+)
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, Phase
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.discovery import ClusterFacts
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
@@ -61,7 +68,6 @@ def sign_in_operator(engine: Engine) -> None:
     """Signs in as the operator before any change if Arc or the VPN needs it and the operator can be asked, because a
     question must not appear while steps run.
     """
-    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.identity import azure_sign_in
     from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 
@@ -221,9 +227,6 @@ def remaining_report(engine: Engine, note: Callable[[str], None]) -> Callable[[l
     config = engine.config
     if not (config.azure.arc.enabled and config.provider.url and Path(CURRENT_CONFIG).exists()):
         return None
-    from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError, provider_endpoint
-    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
-
     tokens = ProviderTokens(engine.machine.program, lambda: Path(CURRENT_CONFIG).read_text())
     try:
         provider = ProviderClient(provider_endpoint(config, context.node_name(engine)), config, tokens)
@@ -247,7 +250,6 @@ def remaining_report(engine: Engine, note: Callable[[str], None]) -> Callable[[l
 
 def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     """Describes what `azure_cleanups` would do, from the stored records."""
-    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.vpn import local_state as vpn
 
     arc, tunnel = ArcRecordStore(host, config).read(), vpn.read_record(host, config)
@@ -267,9 +269,6 @@ def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], 
         return None
 
     def announce() -> None:
-        from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
-        from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
-
         # Use the identity of this join; one stored by an earlier join may differ.
         node = context.node_name(engine)
         tokens = ProviderTokens(engine.machine.program, loaded.text)
@@ -284,7 +283,6 @@ def _announce_with_retry(provider: ProviderClient) -> None:
     """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
     from aks_flex_node.agent.config.refusals import node_on_another_machine
     from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
-    from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 
     end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
     while True:

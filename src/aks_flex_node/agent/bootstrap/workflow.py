@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context, self_update
+from aks_flex_node.agent import context, preflight, self_update
 from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.bootstrap import management, pool_join, prerequisites
 from aks_flex_node.agent.bootstrap.bootstrap_token import explain_used_token, token_renewal
@@ -268,8 +268,6 @@ def run_preflight(
     """Runs the preflight checks before any change; raises MachineError on errors and reports warnings."""
     if "all" in skip:
         return
-    from aks_flex_node.agent import preflight
-
     names = frozenset(component.name for component in components) if components else None
     context = preflight.build_context(engine.host, engine.config, engine.machine, engine.ledger, components=names)
     findings = preflight.run_checks(context, set(skip))

@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 
 from aks_flex_node import __version__
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Json
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.version_option import VersionOption
@@ -39,8 +40,6 @@ def root(
 def version(json: Json = False) -> None:
     """Print the version."""
     if json:
-        from aks_flex_node.agent.cli import terminal
-
         terminal.print_json({"version": __version__})
     else:
         typer.echo(__version__)
@@ -72,9 +71,7 @@ _register()
 
 
 def _end(error: FlexError) -> NoReturn:
-    from aks_flex_node.agent.cli.terminal import print_error
-
-    print_error(error)
+    terminal.print_error(error)
     sys.exit(error.exit_code)
 
 

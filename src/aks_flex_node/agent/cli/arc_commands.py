@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from aks_flex_node.agent.reconcile.engine import Engine
 
 HELP = "Register this machine with Azure Arc, or unregister it."
@@ -28,13 +26,12 @@ def register(config: Config = None, sets: Sets = None, no_input: NoInput = False
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()
     offer_device_sign_in(no_input=no_input)
     with exclusive():
-        engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+        engine = context.command_engine(config, sets)
         prerequisites.register_with_arc(engine, lambda text: terminal.print_message(f"  {text}"))
     terminal.print_message("This machine is registered with Azure Arc.")
     _show(_status(engine))
@@ -47,10 +44,9 @@ def status(config: Config = None, json: Json = False) -> None:
     Exits with 0 when it is connected, and with 1 when it is not.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
 
     context.require_root()
-    engine = _engine(config)
+    engine = context.engine_or_default(config)
     found = _status(engine)
     if json:
         terminal.print_json(found)
@@ -68,11 +64,10 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.bootstrap import prerequisites
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()
-    engine = _engine(config)
+    engine = context.engine_or_default(config)
     records = ArcRecordStore(engine.host, engine.config)
     if not records.exists:
         terminal.print_message("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
@@ -88,13 +83,6 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     terminal.print_message("This machine is no longer registered with Azure Arc by aks-flex-node.")
 
 
-def _engine(config: Sequence[Path] | None) -> Engine:
-    from aks_flex_node.agent import context
-
-    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
-    return context.make_engine(settings)
-
-
 def _status(engine: Engine) -> dict[str, Any]:
     from aks_flex_node.agent.arc import machine_agent
 
@@ -102,7 +90,6 @@ def _status(engine: Engine) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from aks_flex_node.agent.cli import terminal
 
     for name, value in found.items():
         text = "  ".join(f"{one} {how}" for one, how in value.items()) if isinstance(value, dict) else str(value)

@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Config, Json, Sets
 from aks_flex_node.agent.text import pluralize
+from aks_flex_node.errors import CommandUsageError
 
 SHAPES = (".tar", ".tar.gz", ".tgz")
 ARCHITECTURES = ("amd64", "arm64")
+Arch = Annotated[str, typer.Option("--arch", help="Target architecture: amd64 or arm64; this machine's by default.")]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, bundle and remove artifacts of a node.")
 
@@ -22,9 +25,8 @@ def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     from dataclasses import astuple
 
     from aks_flex_node.agent import context, program_inventory
-    from aks_flex_node.agent.cli import terminal
 
-    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    engine = context.command_engine(config, sets)
     found = program_inventory.list_artifacts(engine)
     if json:
         terminal.print_json([vars(one) for one in found])
@@ -39,9 +41,7 @@ def bundle(
     ],
     config: Config = None,
     sets: Sets = None,
-    arch: Annotated[
-        str, typer.Option("--arch", help="Target architecture: amd64 or arm64; this machine's by default.")
-    ] = "",
+    arch: Arch = "",
     json: Json = False,
 ) -> None:
     """Download all artifacts into a bundle for offline machines.
@@ -49,10 +49,9 @@ def bundle(
     On these machines, set `artifacts.bundle: /path/of/bundle.tar` in the configuration.
     """
     from aks_flex_node.agent import context, program_inventory
-    from aks_flex_node.agent.cli import terminal
 
     refuse_bundle_options(target, arch)
-    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    engine = context.command_engine(config, sets)
     arch = arch or engine.machine.arch
     result = program_inventory.bundle_programs(engine, target, arch)
     if json:
@@ -65,9 +64,7 @@ def bundle(
 def pins(
     config: Config = None,
     sets: Sets = None,
-    arch: Annotated[
-        str, typer.Option("--arch", help="Target architecture: amd64 or arm64; this machine's by default.")
-    ] = "",
+    arch: Arch = "",
     json: Json = False,
 ) -> None:
     """Print the hashes of all artifacts of the configuration.
@@ -75,10 +72,9 @@ def pins(
     Machines that reach only a mirror read them from /etc/aks-flex-node/checksums.txt.
     """
     from aks_flex_node.agent import context, program_inventory
-    from aks_flex_node.agent.cli import terminal
 
     refuse_architecture(arch)
-    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    engine = context.command_engine(config, sets)
     found = program_inventory.pin_artifacts(engine, arch or engine.machine.arch)
     if json:
         terminal.print_json([vars(one) for one in found])
@@ -89,8 +85,6 @@ def pins(
 
 def refuse_bundle_options(target: Path, arch: str) -> None:
     """Raises CommandUsageError for an unsupported target or architecture, before any download."""
-    from aks_flex_node.errors import CommandUsageError
-
     # A directory name may end with a version, so a numeric suffix is not a file type.
     if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
         raise CommandUsageError(
@@ -102,8 +96,6 @@ def refuse_bundle_options(target: Path, arch: str) -> None:
 
 
 def refuse_architecture(arch: str) -> None:
-    from aks_flex_node.errors import CommandUsageError
-
     if arch and arch not in ARCHITECTURES:
         raise CommandUsageError(
             "bundle-architecture-unsupported",
@@ -120,7 +112,6 @@ def clean(
 ) -> None:
     """Remove downloaded artifacts. Keeps installed versions unless `--old` is set."""
     from aks_flex_node.agent import context, program_inventory
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()

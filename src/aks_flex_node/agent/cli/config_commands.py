@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Config, Json, Sets
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Validate, show and create configuration files.")
@@ -20,7 +21,6 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     Lists the settings that a join would read from Azure, and the requests that return them.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cluster import discovery
     from aks_flex_node.agent.config.problems import InvalidConfigError
     from aks_flex_node.agent.policy import read_policy, require_usable
@@ -28,7 +28,7 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.host.real import RealHost
 
     try:
-        loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
+        loaded = context.load_config(context.ConfigSelection(config, sets))
         discovery.check_join(loaded.config)
         policy = read_policy(RealHost())
         require_usable(policy)
@@ -72,10 +72,9 @@ def show_(
 ) -> None:
     """Show every setting and its source. Secrets are masked."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.render import setting_rows
 
-    found = setting_rows(context.load_config(context.ConfigSelection(config, tuple(sets or ()))), given_only=given)
+    found = setting_rows(context.load_config(context.ConfigSelection(config, sets)), given_only=given)
     if json:
         terminal.print_json([{"key": row.key, "value": row.value, "origin": row.origin} for row in found])
     else:
@@ -92,7 +91,6 @@ def _text(value: object) -> str:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors and pipelines."""
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.json_schema import json_schema
 
     terminal.print_json(json_schema())
@@ -107,7 +105,6 @@ def init(
     """Create a commented configuration file to fill in."""
     import os
 
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.render import config_template
     from aks_flex_node.errors import CommandUsageError
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Json
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ def _group() -> None:
 def show(json: Json = False) -> None:
     """Show the key of this node: its thumbprint, its fingerprint and its age."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.identity.node_key import NodeKeyStore
     from aks_flex_node.host.real import RealHost
 
@@ -64,7 +64,6 @@ def rotate(json: Json = False) -> None:
 
 
 def _print(key: StoredKey, *, json: bool) -> None:
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.api.node_keys import fingerprint
 
     shown = {

@@ -141,11 +141,7 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 
     chosen = catalog.select_components(only or (), start)
     context.require_root()
-    _show_plan(
-        context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config),
-        chosen,
-        json=json,
-    )
+    _show_plan(context.command_engine(config, sets), chosen, json=json)
 
 
 def missing_credential(engine: Engine) -> list[dict[str, str]]:
@@ -174,7 +170,7 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     from aks_flex_node.agent.text import pluralize
 
     context.require_root()
-    selection = context.ConfigSelection(config, tuple(sets or ()))
+    selection = context.ConfigSelection(config, sets)
     context.require_installation(context.load_config_or_default(selection)[0])
     engine = context.make_engine(context.load_config(selection).config)
     plans = [engine.plan(component) for component in compared_components(engine)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Config, Json, Sets, Skip
 
 SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
@@ -21,10 +22,9 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
     from aks_flex_node.agent import context
     from aks_flex_node.agent import preflight as checks
     from aks_flex_node.agent.bootstrap import prerequisites
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    selection = context.ConfigSelection(config, tuple(sets or ()))
+    selection = context.ConfigSelection(config, sets)
     settings, _ = prerequisites.discover_cluster(context.load_config(selection).config, TerminalProgress())
     engine = context.make_engine(settings)
     check_context = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
@@ -59,7 +59,6 @@ def explain(
     Example: aks-flex-node explain disk-full
     """
     from aks_flex_node import error_catalog
-    from aks_flex_node.agent.cli import terminal
 
     text, document = error_catalog.explain(name, "aks_flex_node")
     if json:
@@ -78,7 +77,6 @@ def status(
     Node, versions, services, certificate, Azure Arc, VPN, drift, daemon and recent events. Without root, shows what
     the daemon and the commands of root published last, with its age and without events.
     """
-    from aks_flex_node.agent.cli import terminal
 
     while True:
         found = _observed(config)
@@ -105,7 +103,6 @@ def _observed(config: list[Path] | None) -> dict[str, Any]:
 
 
 def show_status(found: dict[str, Any]) -> None:
-    from aks_flex_node.agent.cli import terminal
 
     node, end = found["node"], found["certificate"]
     lines = [
@@ -207,7 +204,6 @@ def health(config: Config = None, json: Json = False) -> None:
     """
     from aks_flex_node.agent import public_status
     from aks_flex_node.agent import status as facts
-    from aks_flex_node.agent.cli import terminal
 
     found = _observed(config)
     wrong = [*facts.health_problems(found), *public_status.age_problems(found)]
@@ -227,7 +223,6 @@ def support_bundle(
     """Write status and logs to an archive, without secrets."""
     from aks_flex_node.agent import context, public_status
     from aks_flex_node.agent import support_bundle as agent_support_bundle
-    from aks_flex_node.agent.cli import terminal
 
     engine = public_status.node_engine(context.ConfigSelection(config))
     name = f"aks-flex-node-{engine.machine.hostname}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz"
@@ -243,7 +238,6 @@ def completion(
 
     Example: aks-flex-node completion bash > /etc/bash_completion.d/aks-flex-node
     """
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.errors import CommandUsageError
 
     if shell not in {"bash", "zsh", "fish"}:

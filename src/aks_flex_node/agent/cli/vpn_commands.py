@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
 
@@ -30,16 +31,13 @@ def bootstrap_vpn(
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.vpn import local_state
 
     context.require_root()
     offer_device_sign_in(no_input=no_input)
     with exclusive():
-        from aks_flex_node.agent import context
-
-        engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+        engine = context.command_engine(config, sets)
         prerequisites.connect_vpn(
             engine, terminal.print_message, auto_provision=auto_provision, adopt=adopt, renew=renew
         )
@@ -54,12 +52,10 @@ def status(config: Config = None, json: Json = False) -> None:
     Exits with 0 when it is connected or disabled, and with 1 when it is enabled but not connected.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.vpn import local_state
 
     context.require_root()
-    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
-    engine = context.make_engine(settings)
+    engine = context.engine_or_default(config)
     found = local_state.status(engine.host, engine.config)
     if json:
         terminal.print_json(found)
@@ -89,14 +85,12 @@ def remove(
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
     from aks_flex_node.agent.components.vpn import COMPONENT, record_file
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()
-    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
-    engine = context.make_engine(settings)
+    engine = context.engine_or_default(config)
     known = engine.host.stat(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
     if not known and not gateway:
         terminal.print_message("Nothing to do: aks-flex-node has not set up a VPN on this machine.")
