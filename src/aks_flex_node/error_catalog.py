@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ CONDITIONS_FILE = "conditions.yaml"
 WIDTH = 100
 
 
-@dataclass(frozen=True)
+@frozen
 class ErrorEntry:
     """One error of the catalogue. `retry` is true if the same command can succeed later without any change."""
 
@@ -52,7 +52,7 @@ class ErrorEntry:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class StatusName:
     """A condition type, a condition reason or a provider state."""
 

@@ -1,4 +1,4 @@
-"""`dataclass` with less CPU time at import than the decorator of the standard library.
+"""`dataclass` with less CPU time at import than the decorator of the standard library, and `frozen` for frozen ones.
 
 That one compiles up to six methods for each class, which was almost half of the CPU time of the daemon's imports.
 This one compiles only `__init__`; all classes share the other methods. Type checkers see the standard decorator.
@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - exported
+
+    from typing_extensions import dataclass_transform
+
+    Class = TypeVar("Class")
+
+    @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+    def frozen(cls: type[Class]) -> type[Class]:
+        """Makes a class a frozen dataclass."""
+        ...
 else:
+
+    def frozen(cls):
+        return _processed(cls, frozen=True, with_repr=True)
 
     def dataclass(cls=None, *, frozen=False, repr=True):  # noqa: A002 - as in the standard library
         """Makes a class a dataclass. Methods that it defines itself are kept."""

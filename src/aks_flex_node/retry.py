@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     import threading
@@ -32,7 +32,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it is not yet an error: most oft
         self.after = after  # the Retry-After of the server, in seconds
 
 
-@dataclass(frozen=True)
+@frozen
 class RetryBackoff:
     """Delays between attempts, in seconds."""
 
@@ -49,7 +49,7 @@ class RetryBackoff:
         return random.uniform(limit / 2, limit)  # noqa: S311 - no secret
 
 
-@dataclass(frozen=True)
+@frozen
 class Retrier:
     attempts: int
     backoff: RetryBackoff

@@ -11,6 +11,7 @@ import pytest
 from aks_flex_node import lean_dataclass
 
 DECORATORS = [dataclasses.dataclass, lean_dataclass.dataclass]
+FROZEN = [*DECORATORS, lambda frozen: lean_dataclass.frozen if frozen else None]
 
 
 def point_class(decorator: Any) -> Any:
@@ -26,7 +27,7 @@ def point_class(decorator: Any) -> Any:
     return Point
 
 
-@pytest.mark.parametrize("decorator", DECORATORS)
+@pytest.mark.parametrize("decorator", FROZEN)
 def test_frozen_values_are_compared_hashed_and_shown_by_their_fields(decorator: Any) -> None:
     point = point_class(decorator)
     assert point(1, 2, "a") == point(1, 2, "b") != point(1, 3)
@@ -36,7 +37,7 @@ def test_frozen_values_are_compared_hashed_and_shown_by_their_fields(decorator: 
     assert point(1) != (1, 0, "hidden")
 
 
-@pytest.mark.parametrize("decorator", DECORATORS)
+@pytest.mark.parametrize("decorator", FROZEN)
 def test_frozen_values_refuse_changes(decorator: Any) -> None:
     value = point_class(decorator)(1)
     with pytest.raises(FrozenInstanceError):

@@ -33,7 +33,7 @@ from aks_flex_node.api import config_urls
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.host.real import RealHost
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ class DaemonMode(Enum):
         return self is not DaemonMode.NONE
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigSelection:
     """The configuration options of a command line: files, `--set` values, URL and AKS pool."""
 

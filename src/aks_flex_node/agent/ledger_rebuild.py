@@ -35,7 +35,18 @@ FILE_NAME_MARK = "aks-flex-node"
 def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
     """Returns the resources of a spec that exist and are owned by the agent. Their originals are unknown."""
     owned = OwnedResources()
-    trusted = _is_ours(host, spec, install_dir)
+    # If any resource of the spec has the agent's marker, its data directories are owned.
+    files = [one.path for one in spec.resources if isinstance(one, File)]
+    units = [f"{UNIT_DIR}/{one.name}" for one in spec.resources if isinstance(one, Service)]
+    homes = [one.path for one in spec.resources if isinstance(one, Directory) and one.ours]
+    trusted = (
+        any(_marked(host, path) for path in (*files, *units))
+        or any(_contains_marked(host, path) for path in homes)
+        or any(host.stat(program.path) is not None for program in spec.programs)
+        or any(
+            _links_to_install_dir(host, one.path, install_dir) for one in spec.resources if isinstance(one, Symlink)
+        )
+    )
     if trusted:  # removal skips directories that are not empty
         owned.paths = {path: {"original": None, "kind": "directory"} for path in _parent_dirs(host, spec)}
     for resource in spec.resources:
@@ -78,21 +89,6 @@ def _record(host: Host, resource: Resource, install_dir: str, *, trusted: bool) 
         case RuntimePath() if trusted:
             return {"ours": True}
     return None
-
-
-def _is_ours(host: Host, spec: Spec, install_dir: str) -> bool:
-    """Returns whether any resource of the spec has the agent's marker, so that its data directories are owned."""
-    files = [one.path for one in spec.resources if isinstance(one, File)]
-    units = [f"{UNIT_DIR}/{one.name}" for one in spec.resources if isinstance(one, Service)]
-    homes = [one.path for one in spec.resources if isinstance(one, Directory) and one.ours]
-    return (
-        any(_marked(host, path) for path in (*files, *units))
-        or any(_contains_marked(host, path) for path in homes)
-        or any(host.stat(program.path) is not None for program in spec.programs)
-        or any(
-            _links_to_install_dir(host, one.path, install_dir) for one in spec.resources if isinstance(one, Symlink)
-        )
-    )
 
 
 def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:

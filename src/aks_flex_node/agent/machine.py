@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
 from aks_flex_node.host.host import EntryKind, Host
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -36,7 +36,7 @@ PLAIN_PATH = r"/[\w.+@:/-]+"  # needs no quoting in systemd units or shell scrip
 LIBRARIES = ("/usr/lib/systemd", "/usr/lib/x86_64-linux-gnu/systemd", "/usr/lib/aarch64-linux-gnu/systemd")
 
 
-@dataclass(frozen=True)
+@frozen
 class Machine:
     arch: str = "amd64"
     hostname: str = "localhost"

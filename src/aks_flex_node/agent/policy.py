@@ -16,7 +16,7 @@ from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.host import EntryKind, Host
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ KEYS = ("forbid", "artifactHosts")
 MAX_POLICY_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
+@frozen
 class Policy:
     forbidden: frozenset[str] = frozenset()
     artifact_hosts: frozenset[str] | None = None  # in addition to the publishers'; None: all

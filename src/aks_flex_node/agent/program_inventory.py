@@ -14,7 +14,7 @@ from aks_flex_node.agent.reconcile import program_stager
 from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
 from aks_flex_node.agent.reconcile.resources import Symlink
 from aks_flex_node.host.actions import RemoveTree
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.bundle import BundleManifest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class ProgramArtifact:
     component: str
     version: str
@@ -53,7 +53,7 @@ def bundle_programs(engine: Engine, target: Path, arch: str) -> BundleManifest:
     return make_bundle(trees, sources, cache, target, arch, digests=digests)
 
 
-@dataclass(frozen=True)
+@frozen
 class PinnedArtifact:
     url: str  # at the publisher, or the configured one if no publisher has the file
     digest: str  # "sha256:…" or "sha512:…"

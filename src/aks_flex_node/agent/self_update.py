@@ -26,7 +26,7 @@ from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_pol
 from aks_flex_node.errors import ArtifactError, CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult, Host
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the running agent
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentTrial:
     origin: str  # path of the version to roll back to; empty for the program that was installed on the machine
     target: str  # path of the version on trial

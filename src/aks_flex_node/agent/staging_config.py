@@ -16,7 +16,7 @@ from aks_flex_node.agent.provider.poll_result import NextConfig, parse_next_conf
 from aks_flex_node.agent.reconcile.program_stager import staging_folder
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, WriteFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 LEFTOVERS = "leftovers"  # the identity of a job that only removes
 
 
-@dataclass(frozen=True)
+@frozen
 class StagingConfig:
     pool_revision: int
     config: dict[str, Any] = field(repr=False)
     identity: str = ""  # the digest of its file
 
 
-@dataclass(frozen=True)
+@frozen
 class StagedPrograms:
     """The record of what is staged: the identity of the configuration, and the names of its programs."""
 
@@ -40,7 +40,7 @@ class StagedPrograms:
     trees: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class StagingStatus:
     """What the node is to stage, and what it has staged."""
 

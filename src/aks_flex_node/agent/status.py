@@ -27,7 +27,7 @@ from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import Action, MakeLink, PlaceTree
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ FAILED_PROVIDER_STATES = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ObservedNode:
     """What is expensive to observe. The daemon knows it from its own checks."""
 

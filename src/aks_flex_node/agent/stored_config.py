@@ -15,7 +15,7 @@ from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class StoredConfig:
     bundle: ConfigBundle
     config: NodeConfig = field(repr=False)
@@ -48,7 +48,7 @@ class StoredConfig:
         return f"{self.version or '-'} {self.fingerprint}"
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigVersions:
     """The versions of the configuration on this node: the current one and the next one. Each is read once."""
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from aks_flex_node import __version__
 from aks_flex_node.azure import error_messages
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class AzureCallError(FlexError):
         self.retry_after = retry_after  # seconds that ARM asks to wait; 0 if it does not
 
 
-@dataclass(frozen=True)
+@frozen
 class ArmReply:
     """A successful response with its status, body and headers."""
 

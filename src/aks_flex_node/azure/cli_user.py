@@ -15,7 +15,7 @@ from aks_flex_node.azure import error_messages
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.host import processes
 from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ CLI_SECONDS = 60.0
 PASSED_VARIABLES = ("AZURE_CONFIG_DIR", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
 
 
-@dataclass(frozen=True)
+@frozen
 class CliUser:
     name: str
     home: str

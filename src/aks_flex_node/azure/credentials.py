@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.managed_identity import ImdsCredential
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ PUBLIC_AUTHORITY_HOSTS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class TokenAuthority:
     """An Entra ID authority that issues tokens."""
 

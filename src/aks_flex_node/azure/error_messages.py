@@ -9,7 +9,7 @@ import shlex
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 _FORBIDDEN = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
 _CLIENT = re.compile(r"[Cc]lient '([^']+)'")
@@ -28,7 +28,7 @@ ROLE_BY_ACTION = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class MissingPermission:
     """An action that an identity is not allowed to perform on a scope."""
 
@@ -113,7 +113,7 @@ REMEDIES |= dict.fromkeys((700211, 700212, 700213), REMEDIES[70021])
 DEFAULT_REMEDY = "Check the tenant, the client ID and the secret, and whether the secret has expired."
 
 
-@dataclass(frozen=True)
+@frozen
 class SignInRefusal:
     code: str  # for example AADSTS7000215; empty if unknown
     message: str

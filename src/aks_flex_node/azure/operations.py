@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from aks_flex_node.azure.arm import ArmClient, AzureCallError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 DEFAULT_PAUSE_SECONDS = 10.0  # poll interval if Azure does not specify one
 MAX_PAUSE_SECONDS = 60.0
@@ -22,7 +22,7 @@ HOUR = 3600.0
 NoteProgress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@frozen
 class OperationReply:
     status: int
     body: Any = None
@@ -59,7 +59,7 @@ class ArmSender:
         return OperationReply(reply.status, _document(reply.text), reply.headers)
 
 
-@dataclass(frozen=True)
+@frozen
 class AzureOperation:
     """A long-running operation in Azure."""
 
@@ -71,7 +71,7 @@ class AzureOperation:
     began: float = 0.0  # Unix time
 
 
-@dataclass(frozen=True)
+@frozen
 class OperationTimeout:
     """Time limit and clocks of an operation. It uses the monotonic clock, because the system clock can change."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 AKS_TYPE = "Microsoft.ContainerService/managedClusters"
 _ROLE_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-@dataclass(frozen=True)
+@frozen
 class AzureRole:
     id: str
     name: str

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import TypeAlias
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 
 def aside_path(path: str) -> str:
@@ -63,7 +63,7 @@ class StartingAction(NamedAction):
         return self.name
 
 
-@dataclass(frozen=True)
+@frozen
 class MakeDirectory(PathAction):
     path: str
     mode: int = 0o755
@@ -73,7 +73,7 @@ class MakeDirectory(PathAction):
         return f"create directory {self.path} ({self.mode:04o})"
 
 
-@dataclass(frozen=True)
+@frozen
 class WriteFile(PathAction):
     """Replaces a whole file. The file has its mode from the moment it exists."""
 
@@ -87,7 +87,7 @@ class WriteFile(PathAction):
         return f"write {self.path} ({self.mode:04o}, {len(self.content)} bytes)"
 
 
-@dataclass(frozen=True)
+@frozen
 class EditFile(WriteFile):
     """Writes a file that the agent edits, but does not own."""
 
@@ -96,7 +96,7 @@ class EditFile(WriteFile):
         return f"edit {self.path}"
 
 
-@dataclass(frozen=True)
+@frozen
 class MakeLink(PathAction):
     """Creates or replaces a symbolic link atomically."""
 
@@ -108,7 +108,7 @@ class MakeLink(PathAction):
         return f"link {self.path} -> {self.target}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Remove(PathAction):
     """Removes a file, a link or an empty directory. Does nothing if a file system is mounted there."""
 
@@ -119,7 +119,7 @@ class Remove(PathAction):
         return f"remove {self.path}"
 
 
-@dataclass(frozen=True)
+@frozen
 class RemoveTree(PathAction):
     """Removes a directory tree. Fails if a file system is mounted in it."""
 
@@ -130,7 +130,7 @@ class RemoveTree(PathAction):
         return f"remove {self.path} recursively"
 
 
-@dataclass(frozen=True)
+@frozen
 class SetAside(PathAction):
     """Renames something damaged, so that it can be created again and still be examined. The name gets the suffix
     `.damaged`; what was set aside before is replaced.
@@ -143,7 +143,7 @@ class SetAside(PathAction):
         return f"set {self.path} aside as {aside_path(self.path)}"
 
 
-@dataclass(frozen=True)
+@frozen
 class PlaceTree(PathAction):
     """Renames a prepared directory to its final path, and then removes the older directory."""
 
@@ -155,7 +155,7 @@ class PlaceTree(PathAction):
         return f"install {self.path}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Unmount(PathAction):
     """Unmounts everything at and below a path. Mounts elsewhere are kept, also those of which it is a copy."""
 
@@ -166,7 +166,7 @@ class Unmount(PathAction):
         return f"unmount {self.path}"
 
 
-@dataclass(frozen=True)
+@frozen
 class SetSysctl(BaseAction):
     key: str
     value: str
@@ -180,7 +180,7 @@ class SetSysctl(BaseAction):
         return f"set {self.key} = {self.value}"
 
 
-@dataclass(frozen=True)
+@frozen
 class LoadModule(NamedAction):
     name: str
 
@@ -189,7 +189,7 @@ class LoadModule(NamedAction):
         return f"load kernel module {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class UnloadModule(NamedAction):
     """Unloads a module that is not in use."""
 
@@ -200,7 +200,7 @@ class UnloadModule(NamedAction):
         return f"unload kernel module {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class SwapOff(BaseAction):
     device: str
 
@@ -213,7 +213,7 @@ class SwapOff(BaseAction):
         return f"disable swap on {self.device}"
 
 
-@dataclass(frozen=True)
+@frozen
 class SwapOn(BaseAction):
     device: str
     priority: int = -2
@@ -227,14 +227,14 @@ class SwapOn(BaseAction):
         return f"enable swap on {self.device}"
 
 
-@dataclass(frozen=True)
+@frozen
 class ReloadUnits(BaseAction):
     @property
     def description(self) -> str:
         return "reload the systemd unit files"
 
 
-@dataclass(frozen=True)
+@frozen
 class EnableUnit(NamedAction):
     name: str
 
@@ -243,7 +243,7 @@ class EnableUnit(NamedAction):
         return f"enable {self.name} at boot"
 
 
-@dataclass(frozen=True)
+@frozen
 class DisableUnit(NamedAction):
     name: str
 
@@ -252,7 +252,7 @@ class DisableUnit(NamedAction):
         return f"disable {self.name} at boot"
 
 
-@dataclass(frozen=True)
+@frozen
 class StartUnit(StartingAction):
     """Starts a unit. Waits until it has started if `wait` is set."""
 
@@ -264,7 +264,7 @@ class StartUnit(StartingAction):
         return f"start {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class RestartUnit(StartingAction):
     name: str
     wait: bool = True
@@ -274,7 +274,7 @@ class RestartUnit(StartingAction):
         return f"restart {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class StopUnit(NamedAction):
     name: str
 
@@ -283,7 +283,7 @@ class StopUnit(NamedAction):
         return f"stop {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class KillGroup(PathAction):
     """Kills all processes of a control group and its descendants, and removes the groups."""
 
@@ -295,7 +295,7 @@ class KillGroup(PathAction):
         return f"kill the processes of control group {self.path}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Run(BaseAction):
     """Runs a program that changes the machine, if no other action exists for the change."""
 

@@ -29,7 +29,7 @@ from aks_flex_node.host.actions import (
     aside_path,
 )
 from aks_flex_node.host.host import EntryKind, FileEntry
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def backup_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.flex-old")
 
 
-@dataclass(frozen=True)
+@frozen
 class HostDisk:
     root: Path = ROOT_PATH
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
@@ -18,7 +18,7 @@ class EntryKind(Enum):
     OTHER = "other"  # devices, sockets, pipes
 
 
-@dataclass(frozen=True)
+@frozen
 class FileEntry:
     """A file system entry. Links are not followed."""
 
@@ -36,7 +36,7 @@ class FileEntry:
         return self.uid == self.gid == 0
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandResult:
     """The result of a program."""
 
@@ -57,7 +57,7 @@ class CommandResult:
 STABLE_SECONDS = 30.0  # uptime after which a service counts as stable
 
 
-@dataclass(frozen=True)
+@frozen
 class UnitState:
     """The state of a systemd unit."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.config.pool_names import server_url, split_labels
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 
 
-@dataclass(frozen=True)
+@frozen
 class BootstrapData:
     """The pool's settings for nodes that join, and the token, which is valid for one hour."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.pool_names import split_labels
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ _EVICTION_SIGNALS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class MachineSettings:
     """The desired settings of one node. None: the Machine does not set it."""
 
@@ -55,7 +55,7 @@ class MachineSettings:
     kubelet: Mapping[str, Any] = field(default_factory=dict)  # `kubeletConfig`, as in the API
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolMachine:
     """A Machine resource as Azure returns it."""
 
@@ -93,11 +93,22 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
         raise machine_invalid_error("it has no `name` and no `properties`")
     profile, status = _object(properties, "kubernetes"), _object(properties, "status")
     failure = _object(status, "provisioningError")
+    labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
+    if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
+        raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
+    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
+    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
     return PoolMachine(
         str(document.get("id") or ""),
         document["name"],
         str(properties.get("eTag") or ""),
-        _settings(profile),
+        MachineSettings(
+            (current if satisfies(current, desired) else desired),
+            most,
+            None if labels is None else {str(key): str(value) for key, value in labels.items()},
+            None if taints is None else tuple(str(each) for each in taints),
+            _object(profile, "kubeletConfig"),
+        ),
         str(properties.get("provisioningState") or ""),
         str(profile.get("currentOrchestratorVersion") or ""),
         str(profile.get("nodeName") or ""),
@@ -105,21 +116,6 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
         str(failure.get("message") or failure.get("code") or ""),
         {str(name): str(value) for name, value in _object(properties, "tags").items()},
         tuple(str(each) for each in profile.get("nodeInitializationTaints") or ()),
-    )
-
-
-def _settings(profile: Mapping[str, Any]) -> MachineSettings:
-    labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
-    if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
-        raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
-    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
-    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
-    return MachineSettings(
-        (current if satisfies(current, desired) else desired),
-        most,
-        None if labels is None else {str(key): str(value) for key, value in labels.items()},
-        None if taints is None else tuple(str(each) for each in taints),
-        _object(profile, "kubeletConfig"),
     )
 
 
@@ -235,7 +231,17 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
         changed["kubeReserved"] = {**(changed.get("kubeReserved") or {}), **reserved}
     if hard := _signals(_object(settings, "hardEvictionThreshold")):
         changed["evictionHard"] = {**(changed.get("evictionHard") or {}), **hard}
-    if extra := _extra_config(settings):
+    # Fields of the KubeletConfiguration for the settings that are not settings of ours.
+    extra = {ours: settings[name] for name, ours in _EXTRA_KUBELET_KEYS.items() if settings.get(name) is not None}
+    if (size := settings.get("containerLogMaxSizeMB")) is not None:
+        extra["containerLogMaxSize"] = f"{size}Mi"
+    if (seccomp := settings.get("seccompDefault")) is not None:
+        extra["seccompDefault"] = seccomp == "RuntimeDefault"
+    if soft := _signals(_object(settings, "softEvictionThreshold")):
+        extra["evictionSoft"] = soft
+    if grace := _signals(_object(settings, "softEvictionGracePeriod")):
+        extra["evictionSoftGracePeriod"] = grace
+    if extra:
         changed["extraConfig"] = {**(changed.get("extraConfig") or {}), **extra}
     return changed
 
@@ -251,17 +257,3 @@ def _reserved(reserved: Mapping[str, Any]) -> dict[str, str]:
 
 def _signals(thresholds: Mapping[str, Any]) -> dict[str, str]:
     return {ours: str(thresholds[name]) for name, ours in _EVICTION_SIGNALS.items() if thresholds.get(name)}
-
-
-def _extra_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields of the KubeletConfiguration for the settings that are not settings of ours."""
-    found = {ours: settings[name] for name, ours in _EXTRA_KUBELET_KEYS.items() if settings.get(name) is not None}
-    if (size := settings.get("containerLogMaxSizeMB")) is not None:
-        found["containerLogMaxSize"] = f"{size}Mi"
-    if (seccomp := settings.get("seccompDefault")) is not None:
-        found["seccompDefault"] = seccomp == "RuntimeDefault"
-    if soft := _signals(_object(settings, "softEvictionThreshold")):
-        found["evictionSoft"] = soft
-    if grace := _signals(_object(settings, "softEvictionGracePeriod")):
-        found["evictionSoftGracePeriod"] = grace
-    return found

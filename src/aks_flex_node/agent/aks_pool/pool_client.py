@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
 OPERATION_SECONDS = 900.0
+QUERY = {"api-version": API_VERSION}
 CONTRIBUTOR_ROLE = "Azure Kubernetes Service Contributor Role"
 PARENT_MISSING = frozenset({"SubscriptionNotFound", "ResourceGroupNotFound", "ParentResourceNotFound"})
 WRONG_TENANT = "InvalidAuthenticationTokenTenant"
@@ -101,7 +102,7 @@ class AksPoolClient:
         headers = {"If-Match": quote_etag(known.etag)} if known else {"If-None-Match": "*"}
         path = self.pool.machine_id(name)
         with self._explained():
-            reply = self._arm.send("PUT", path, _query(), machine_body(settings, known, owner), headers)
+            reply = self._arm.send("PUT", path, QUERY, machine_body(settings, known, owner), headers)
             machine = parse_machine(_document(reply.text, self.pool))
         if not machine.is_unfinished:
             return machine, None
@@ -128,7 +129,7 @@ class AksPoolClient:
             return False
         path = f"{self.pool}/deleteMachines"
         with self._explained():
-            reply = self._arm.send("POST", path, _query(), {"machineNames": [name]})
+            reply = self._arm.send("POST", path, QUERY, {"machineNames": [name]})
             if reply.status == 202:
                 answer = OperationReply(reply.status, None, reply.headers)
                 operation = started_operation(answer, f"Machine {name}", path, API_VERSION, time.time())
@@ -136,7 +137,7 @@ class AksPoolClient:
         return True
 
     def _send(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        return _document(self._arm.send(method, path, _query(), body).text, self.pool)
+        return _document(self._arm.send(method, path, QUERY, body).text, self.pool)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -158,10 +159,6 @@ def open_pool(config: NodeConfig, pool: PoolId, *, operator: bool = False) -> It
 def quote_etag(etag: str) -> str:
     """Returns an eTag as the value of a header. One that Azure has quoted or marked as weak is sent as it is."""
     return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
-
-
-def _query() -> dict[str, str]:
-    return {"api-version": API_VERSION}
 
 
 def _document(text: str, pool: PoolId) -> dict[str, Any]:

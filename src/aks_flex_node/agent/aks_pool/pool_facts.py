@@ -13,14 +13,14 @@ from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.sources import SettingsSource, from_document
 from aks_flex_node.agent.paths import POOL_FACTS
 from aks_flex_node.host import records
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolFacts:
     pool: str  # resource ID
     settings: dict[str, Any]  # a configuration document

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.resolved import has_azure_identity, target_cluster
 from aks_flex_node.errors import CommandUsageError, ConfigError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -22,7 +22,7 @@ _POOL_ID = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolId:
     """The name of a node pool with its cluster, resource group and subscription."""
 

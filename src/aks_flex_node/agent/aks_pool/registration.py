@@ -19,7 +19,7 @@ from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host import records
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ BUSY_SECONDS = 300.0  # to wait for another operation of AKS on the pool, or for
 BUSY_STATUSES = frozenset({409, 412})
 
 
-@dataclass(frozen=True)
+@frozen
 class MachineRecord:
     """The Machine of this node, as stored on this machine."""
 

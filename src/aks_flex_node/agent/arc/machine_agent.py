@@ -17,7 +17,7 @@ from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, Run, WriteFile
 from aks_flex_node.host.disk import temporary_path
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ SHOW_SECONDS = 20.0
 STATUSES = ("Connected", "Disconnected", "Expired")
 
 
-@dataclass(frozen=True)
+@frozen
 class AzcmagentStatus:
     """The status that azcmagent reports."""
 
@@ -144,7 +144,7 @@ SETTINGS_FILE = "/run/aks-flex-node-arc.json"  # on tmpfs: gone after a reboot e
 COMMAND_SECONDS = 300.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Azcmagent:
     host: Host
     program: str

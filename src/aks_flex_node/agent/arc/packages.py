@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, RemoveTree, Run, WriteFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -117,7 +117,7 @@ APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
 BUSY = re.compile(r"could not get lock|frontend lock|is held by process|lock.*another process", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@frozen
 class AptRepository:
     url: str
     suite: str
@@ -146,7 +146,7 @@ def repository(config: NodeConfig, release: str) -> AptRepository:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class AzcmagentPackage:
     host: Host
     config: NodeConfig

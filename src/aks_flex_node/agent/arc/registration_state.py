@@ -16,7 +16,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove
 from aks_flex_node.host.disk import temporary_path
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -32,7 +32,7 @@ AZCMAGENT_CLOUDS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class ArcMachineSpec:
     """The desired machine resource in Azure Arc."""
 
@@ -116,7 +116,7 @@ def _role_scope(cluster: tuple[str, str, str] | None, pool: str) -> str:
     return managed_cluster_id(*cluster) + (f"/agentPools/{pool}" if pool else "")
 
 
-@dataclass(frozen=True)
+@frozen
 class ArcRecord:
     machine: str = ""  # ARM ID
     principal: str = ""  # object ID of the machine's identity

@@ -12,7 +12,7 @@ from aks_flex_node.agent.arc.machine_agent import Azcmagent
 from aks_flex_node.agent.arc.registration_state import ArcRecord, ArcRecordStore, same_id
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class ArcUnregistration:
     host: Host
     cloud: ArcCloud

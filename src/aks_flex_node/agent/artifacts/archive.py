@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from isal import isal_zlib
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +151,7 @@ class TarHeaderReader(tarfile.TarFile):
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class ArchiveMember:
     name: str  # normalized: relative, without "." and ".."
     mode: int

@@ -32,7 +32,7 @@ from aks_flex_node.agent.artifacts.disk_space import explain_disk_full
 from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.http.download_options import redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.model import Artifact
@@ -42,7 +42,7 @@ BUNDLE_MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class BundleEntry:
     component: str
     version: str
@@ -52,7 +52,7 @@ class BundleEntry:
     size: Annotated[int, msgspec.Meta(ge=0)]
 
 
-@dataclass(frozen=True)
+@frozen
 class BundleManifest:
     arch: str
     artifacts: tuple[BundleEntry, ...]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, hash_file
 from aks_flex_node.agent.artifacts.disk_space import make_directory, remove_tree
 from aks_flex_node.agent.http.download_options import url_identity
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ PARTIAL_SUFFIX = ".partial"
 LOCK_RETRY_SECONDS = 0.1  # interval for retrying to lock a file that another process uses
 
 
-@dataclass(frozen=True)
+@frozen
 class VerifiedFile:
     """A verified file, or a section of a file."""
 
@@ -42,7 +42,7 @@ class VerifiedFile:
         return TrustedDigest(self.digest, self.source)
 
 
-@dataclass(frozen=True)
+@frozen
 class CacheEntry:
     """A file in the cache, as listed by `artifacts list`."""
 

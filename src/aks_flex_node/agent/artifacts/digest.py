@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ BSD = re.compile(r"sha\d+\s*\((?P<name>.+)\)\s*=\s*(?P<hash>[0-9a-f]+)", re.IGNO
 HASH_CHUNK_BYTES = 1 << 18
 
 
-@dataclass(frozen=True)
+@frozen
 class Digest:
     algorithm: str
     value: str
@@ -64,7 +64,7 @@ class DigestSource(str, Enum):
 TRUSTED_SOURCES = frozenset(each.value for each in DigestSource)
 
 
-@dataclass(frozen=True)
+@frozen
 class TrustedDigest:
     digest: Digest
     source: DigestSource

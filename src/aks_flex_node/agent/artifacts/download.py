@@ -18,7 +18,7 @@ from aks_flex_node.agent.artifacts.digest import Digest, RunningHashes, hash_fil
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, require_space
 from aks_flex_node.agent.http.download_options import DownloadUrl, redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.retry import AttemptFailed, Retrier
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MAX_TEXT_BYTES = 1 << 20
 CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
-@dataclass(frozen=True)
+@frozen
 class PartialDownload:
     """Identifies the remote file that a partial file belongs to."""
 
@@ -238,7 +238,7 @@ class TransferState(str, Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
+@frozen
 class Transfer:
     """The state of one artifact at one moment."""
 

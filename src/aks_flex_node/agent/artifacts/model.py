@@ -15,13 +15,13 @@ import msgspec
 
 from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, TrustedDigest, hash_file
 from aks_flex_node.agent.http.download_options import url_identity
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
+@frozen
 class ArtifactFile:
     """A file or directory of an artifact, and its path in the staged tree."""
 
@@ -38,7 +38,7 @@ class ArtifactFile:
         return not self.member
 
 
-@dataclass(frozen=True)
+@frozen
 class Artifact:
     """A file of a publisher."""
 
@@ -78,7 +78,7 @@ class Artifact:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class ArtifactTree:
     """The artifacts of one component at one version."""
 
@@ -93,7 +93,7 @@ MANIFEST_NAME = ".manifest.json"
 MANIFEST_FORMAT = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class StagedFile:
     sha256: str
     size: int
@@ -101,7 +101,7 @@ class StagedFile:
     link: str = ""  # target of a symbolic link; then the other fields are empty
 
 
-@dataclass(frozen=True)
+@frozen
 class ArtifactOrigin:
     """An artifact that a staged tree was built from."""
 
@@ -120,7 +120,7 @@ class ArtifactOrigin:
         return self.digest_source in TRUSTED_SOURCES and (self.url, self.digest, self.wanted) == expected
 
 
-@dataclass(frozen=True)
+@frozen
 class TreeManifest:
     component: str
     version: str

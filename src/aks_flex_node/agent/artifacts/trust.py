@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ PINS = "pins.txt"
 MAX_CHECKSUMS_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class LocalDigests:
     """The digests that this machine knows without a network, by URL."""
 

@@ -18,7 +18,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 READINESS = "readiness"  # the step after which the node is Ready
 
 
-@dataclass(frozen=True)
+@frozen
 class PrerequisiteStage:
     """A stage that must complete before components are applied: Azure Arc registration or the VPN connection."""
 
@@ -73,7 +73,10 @@ class NodeJoin:
         with self._record_failure("artifacts"):
             engine.prepare(components)
         self._run_prerequisites()
-        waits = self._can_wait_for_node(components)
+        # Whether the selected components result in a running node that can become Ready.
+        includes_kubelet = kubelet.COMPONENT in components
+        completes_node = components[-1] is SEQUENCE[-1] and bool(engine.ledger.owned(kubelet.COMPONENT.name).services)
+        waits = self.readiness is not None and (includes_kubelet or completes_node)
         # A node needs no tools to be Ready, and their download must not delay its pod network.
         later = [component for component in components if waits and component is kubernetes.TOOLS_COMPONENT]
         for component in components:
@@ -113,14 +116,6 @@ class NodeJoin:
         if self.prerequisites and self.reread_machine:
             self.engine.machine = self.reread_machine()
         self._save_state(Phase.NODE_BOOTSTRAPPING)
-
-    def _can_wait_for_node(self, components: Sequence[Component]) -> bool:
-        """Returns whether the selected components result in a running node that can become Ready."""
-        includes_kubelet = kubelet.COMPONENT in components
-        completes_node = components[-1] is SEQUENCE[-1] and bool(
-            self.engine.ledger.owned(kubelet.COMPONENT.name).services
-        )
-        return self.readiness is not None and (includes_kubelet or completes_node)
 
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Waits until the node is registered, applies its pod network, and waits until it is Ready."""

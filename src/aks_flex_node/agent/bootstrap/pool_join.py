@@ -27,7 +27,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.real import RealHost
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 TOKEN_KEY = "azure.bootstrapToken.token"  # noqa: S105
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolAnswer:
     """What the pool returned for this machine."""
 

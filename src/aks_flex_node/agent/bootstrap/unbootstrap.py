@@ -83,15 +83,23 @@ class Unbootstrap:
     def run(self) -> list[str]:
         """Removes everything that the agent owns; returns what is left, one line each."""
         paths = self.engine.config.paths
-        self._rebuild_ledger()
+        if rebuild_ledger(self.engine):
+            self.progress.note("ledger missing: using marked files; kernel settings remain until the next reboot")
+        self._was_node = self.engine.ledger.exists
+        self._services = frozenset(name for one in self.engine.ledger.components.values() for name in one.services)
         with self._collect_problem():  # a disk that cannot be written does not stop the removal of the rest
             self._set_damaged_state_aside()
             self._save_state()
         specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
         found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
         self._shared_dirs = frozenset(found | {self.engine.config.paths.install_dir})
-        for path in self._lost_originals():
-            self.progress.note(f"{path} existed before the join, but its copy is lost or damaged: it is not restored")
+        records = {path: one for owned in self.engine.ledger.components.values() for path, one in owned.paths.items()}
+        for path, record in records.items():
+            copy = (record.get("original") or {}).get("copy")
+            if copy and not is_intact_copy(self.engine.host, copy):
+                self.progress.note(
+                    f"{path} existed before the join, but its copy is lost or damaged: it is not restored"
+                )
         if self.node_removal and self._was_node:
             self.manual_commands += self.node_removal.run(self.progress.note)
         self._run_step("pods", "pods, their containers, mounts and network", self._pods())
@@ -126,14 +134,10 @@ class Unbootstrap:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
         if self.report_remaining:
-            self._report_remaining(self.report_remaining)
-
-    def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
-        """Reports the resources that are left in Azure to the provider, and forgets those that it removes."""
-        ids = [found[1] for line in self.manual_commands if (found := REMOVED_ID.search(line))]
-        for each in report(ids):
-            self.progress.note(f"the resource provider removed {each}")
-            self.manual_commands = [line for line in self.manual_commands if each not in line]
+            ids = [found[1] for line in self.manual_commands if (found := REMOVED_ID.search(line))]
+            for each in self.report_remaining(ids):
+                self.progress.note(f"the resource provider removed {each}")
+                self.manual_commands = [line for line in self.manual_commands if each not in line]
 
     def _run_step(self, name: str, title: str, actions: Iterable[Action]) -> None:
         with self._step(name, title) as done:
@@ -160,13 +164,6 @@ class Unbootstrap:
             yield
         except FlexError as error:
             self.problems.append(error.message)
-
-    def _rebuild_ledger(self) -> None:
-        """Rebuilds a lost ledger from marked files."""
-        if rebuild_ledger(self.engine):
-            self.progress.note("ledger missing: using marked files; kernel settings remain until the next reboot")
-        self._was_node = self.engine.ledger.exists
-        self._services = frozenset(name for one in self.engine.ledger.components.values() for name in one.services)
 
     def _pods(self) -> list[Action]:
         """Returns the removal of pod resources; empty on a machine that was never a node."""
@@ -260,13 +257,6 @@ class Unbootstrap:
         if entry and mode is not None and entry.mode != mode:
             yield MakeDirectory(folder, mode)
         yield from self._file_removal(path)
-
-    def _lost_originals(self) -> list[str]:
-        """Returns the files that cannot be restored."""
-        ledger, host = self.engine.ledger, self.engine.host
-        records = {path: one for owned in ledger.components.values() for path, one in owned.paths.items()}
-        copies = {path: (record.get("original") or {}).get("copy") for path, record in records.items()}
-        return [path for path, copy in copies.items() if copy and not is_intact_copy(host, copy)]
 
     def left_on_purpose(self) -> list[str]:
         """Returns what was kept intentionally: files of other programs, and artifacts if requested."""

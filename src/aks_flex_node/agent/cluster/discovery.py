@@ -19,7 +19,7 @@ from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import ArmReader, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host import records
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ DISCOVERABLE_KEYS = (
 )  # required for a join
 
 
-@dataclass(frozen=True)
+@frozen
 class ClusterFacts:
     cluster: str  # resource ID
     server: str
@@ -77,11 +77,6 @@ def _with_azure_hint(problem: ConfigProblem) -> ConfigProblem:
 def describe_discovery(config: NodeConfig) -> dict[str, str]:
     """Returns the settings that a join reads from Azure, with the request that returns each."""
     kubelet, cluster = config.node.kubelet, cluster_id(config)
-    if reads_pool(config):
-        request = f"POST {cluster}/agentPools/{config.azure.target_agent_pool_name}/listBootstrapData"
-        return {"azure.bootstrapToken.token": request, **dict.fromkeys(_unset_pool_keys(config), request)}
-    if not needs_discovery(config):
-        return {}
     credential = f"POST {cluster}/listClusterAdminCredential, or else listClusterUserCredential"
     sources = (
         ("node.kubelet.serverURL", kubelet.server_url, credential),
@@ -89,18 +84,11 @@ def describe_discovery(config: NodeConfig) -> dict[str, str]:
         ("kubernetes.version", config.kubernetes.version, f"GET {cluster}"),
         ("node.kubelet.dnsServiceIP", kubelet.dns_service_ip, f"GET {cluster}"),
     )
-    return {key: source for key, value, source in sources if not value}
-
-
-def _unset_pool_keys(config: NodeConfig) -> list[str]:
-    kubelet = config.node.kubelet
-    values = {
-        "node.kubelet.serverURL": kubelet.server_url,
-        "node.kubelet.caCertData": ca_certificate(config),
-        "kubernetes.version": config.kubernetes.version,
-        "node.kubelet.dnsServiceIP": kubelet.dns_service_ip,
-    }
-    return [key for key, value in values.items() if not value]
+    missing = {key: source for key, value, source in sources if not value}
+    if reads_pool(config):
+        request = f"POST {cluster}/agentPools/{config.azure.target_agent_pool_name}/listBootstrapData"
+        return {"azure.bootstrapToken.token": request, **dict.fromkeys(missing, request)}
+    return missing if needs_discovery(config) else {}
 
 
 def dns_warnings(config: NodeConfig) -> list[str]:

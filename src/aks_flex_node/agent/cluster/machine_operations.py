@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_MESSAGE_LENGTH = 1000
 MAX_LISTED = 500
 
 
-@dataclass(frozen=True)
+@frozen
 class MachineOperation:
     name: str
     uid: str
@@ -62,23 +62,20 @@ def _parse_for(item: Any, machine: str) -> MachineOperation | None:
     try:
         spec = item["spec"]
         is_own = str(spec.get("machineRef") or "").lower() == machine and spec.get("operationKind") in KINDS
-        return _parse(item) if is_own else None
+        if not is_own:
+            return None
+        metadata, status = item["metadata"], item.get("status") or {}
+        return MachineOperation(
+            metadata["name"],
+            metadata["uid"],
+            metadata["resourceVersion"],
+            spec["operationKind"],
+            str(metadata.get("creationTimestamp", "")),
+            status.get("phase") or PENDING,
+            {str(key): str(value) for key, value in (spec.get("parameters") or {}).items()},
+        )
     except (KeyError, TypeError, AttributeError):
         return None
-
-
-def _parse(item: Mapping[str, Any]) -> MachineOperation:
-    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
-    parameters = {str(key): str(value) for key, value in (spec.get("parameters") or {}).items()}
-    return MachineOperation(
-        metadata["name"],
-        metadata["uid"],
-        metadata["resourceVersion"],
-        spec["operationKind"],
-        str(metadata.get("creationTimestamp", "")),
-        status.get("phase") or PENDING,
-        parameters,
-    )
 
 
 def start_operation(api: ApiClient, operation: MachineOperation, message: str) -> bool:

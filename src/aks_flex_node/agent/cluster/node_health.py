@@ -12,7 +12,7 @@ from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def has_kubelet_credential(host: Host, config: NodeConfig) -> bool:
     return not certificates.find_damage(host, path)
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeHealth:
     node: ClusterNode | None = None
     node_missing: bool = False  # the cluster responded that the Node does not exist

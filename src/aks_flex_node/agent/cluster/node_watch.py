@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, ApiStream
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ MAX_DELAY_SECONDS = 60.0
 REFUSED_SECONDS = 600.0  # the node may not watch its Node; its roles rarely change
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeSnapshot:
     """What the watch saw of the Node."""
 

@@ -17,7 +17,7 @@ from aks_flex_node.api.contract import (
 )
 from aks_flex_node.api.machine_identity import hash_machine_id
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REMOVAL_TAINT = ("kubernetes.azure.com/flex-node-deleting", "true", "NoSchedule")  # set by AKS
 
 
-@dataclass(frozen=True)
+@frozen
 class ClusterNode:
     name: str
     ready: bool
@@ -50,31 +50,31 @@ class ClusterNode:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClusterNode:
-        conditions = document.get("status", {}).get("conditions", [])
+        metadata, spec, status = document["metadata"], document.get("spec", {}), document.get("status", {})
+        conditions, info = status.get("conditions", []), status.get("nodeInfo", {})
         ready: Mapping[str, str] = next((one for one in conditions if one["type"] == "Ready"), {})
-        spec, addresses = document.get("spec", {}), document.get("status", {}).get("addresses", [])
-        reported = hash_machine_id(document.get("status", {}).get("nodeInfo", {}).get("machineID", ""))
-        marked = document["metadata"].get("annotations", {}).get(MACHINE_ANNOTATION, "")
-        runtime = document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+        annotations = metadata.get("annotations", {})
+        reported, marked = hash_machine_id(info.get("machineID", "")), annotations.get(MACHINE_ANNOTATION, "")
+        runtime = info.get("containerRuntimeVersion", "")
         return cls(
-            document["metadata"]["name"],
+            metadata["name"],
             ready.get("status") == "True",
             ready.get("lastHeartbeatTime", ""),
             ready.get("reason", ""),
             ready.get("message", ""),
             spec.get("podCIDR", ""),
             bool(spec.get("unschedulable")),
-            LEFT_ANNOTATION in document["metadata"].get("annotations", {}),
+            LEFT_ANNOTATION in annotations,
             tuple((one["type"], one["status"]) for one in conditions),
-            document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""),
-            tuple(sorted(document["metadata"].get("labels", {}).items())),
+            info.get("kubeletVersion", ""),
+            tuple(sorted(metadata.get("labels", {}).items())),
             tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
             runtime if not runtime.endswith("://Unknown") else "",
-            CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
+            CORDONED_ANNOTATION in annotations,
             tuple(each for each in (reported, marked) if each),
-            next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),
-            document["metadata"].get("uid", ""),
-            document.get("status", {}).get("nodeInfo", {}).get("bootID", ""),
+            next((one["address"] for one in status.get("addresses", []) if one["type"] == "InternalIP"), ""),
+            metadata.get("uid", ""),
+            info.get("bootID", ""),
         )
 
     @property
@@ -106,11 +106,9 @@ def is_missing(api: ApiClient, name: str) -> bool:
     return False
 
 
-def set_labels(api: ApiClient, name: str, labels: Mapping[str, str | None]) -> None:
-    """Sets labels on a node; removes those whose value is None."""
-    api.request(
-        "PATCH", f"/api/v1/nodes/{quote(name)}", {"metadata": {"labels": dict(labels)}}, STRATEGIC_MERGE_PATCH
-    )
+def _patch(api: ApiClient, name: str, changes: Mapping[str, Any]) -> None:
+    """Changes fields of a node; removes those whose value is None."""
+    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 
 def sync_labels(api: ApiClient, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> list[str]:
@@ -119,19 +117,19 @@ def sync_labels(api: ApiClient, node: ClusterNode, wanted: Mapping[str, str], ea
     changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
     changes.update({key: None for key in earlier - set(wanted) if key in there})
     if changes:
-        set_labels(api, node.name, changes)
+        _patch(api, node.name, {"metadata": {"labels": changes}})
     return sorted(changes)
 
 
 def cordon(api: ApiClient, name: str) -> None:
     """Marks the node as unschedulable."""
-    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", {"spec": {"unschedulable": True}}, STRATEGIC_MERGE_PATCH)
+    _patch(api, name, {"spec": {"unschedulable": True}})
 
 
 def cordon_for_update(api: ApiClient, name: str) -> None:
     """Cordons the node and annotates in the same request that the agent did it."""
     changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: format_utc()}}, "spec": {"unschedulable": True}}
-    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+    _patch(api, name, changes)
 
 
 def uncordon(api: ApiClient, name: str) -> bool:
@@ -140,7 +138,7 @@ def uncordon(api: ApiClient, name: str) -> bool:
     if node is None or not node.cordoned_by_us:
         return False
     changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
-    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+    _patch(api, name, changes)
     return True
 
 
@@ -150,13 +148,12 @@ def uncordon_after_rejoin(api: ApiClient, name: str) -> None:
         "metadata": {"annotations": {LEFT_ANNOTATION: None, CORDONED_ANNOTATION: None}},
         "spec": {"unschedulable": None},
     }
-    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+    _patch(api, name, changes)
 
 
 def annotate_applied_config(api: ApiClient, name: str, version: str, at: str) -> None:
     annotations = {APPLIED_VERSION_ANNOTATION: version, APPLIED_TIME_ANNOTATION: at}
-    changes = {"metadata": {"annotations": annotations}}
-    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+    _patch(api, name, {"metadata": {"annotations": annotations}})
 
 
 UPGRADE_FAILED = "FlexNodeUpgradeFailed"  # condition of the Node
@@ -201,12 +198,7 @@ def _set_condition(api: ApiClient, name: str, status: str, reason: str, message:
 
 
 def mark_left(api: ApiClient, name: str) -> None:
-    api.request(
-        "PATCH",
-        f"/api/v1/nodes/{quote(name)}",
-        {"metadata": {"annotations": {LEFT_ANNOTATION: format_utc()}}},
-        STRATEGIC_MERGE_PATCH,
-    )
+    _patch(api, name, {"metadata": {"annotations": {LEFT_ANNOTATION: format_utc()}}})
 
 
 def delete(api: ApiClient, name: str, uid: str) -> bool:
@@ -289,7 +281,7 @@ def full_name(pod: Mapping[str, Any]) -> str:
 DELETE_CHECK_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeRemoval:
     api: ApiClient
     node: str

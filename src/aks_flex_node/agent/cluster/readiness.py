@@ -18,7 +18,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_a
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config.resolved import KubeletAuth, join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def is_kubelet_healthy() -> bool:
         return False
 
 
-@dataclass(frozen=True)
+@frozen
 class ReadinessEnvironment:
     """Inputs of the readiness check besides the host: kubelet health, clocks and API client."""
 

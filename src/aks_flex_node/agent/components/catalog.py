@@ -17,7 +17,7 @@ from aks_flex_node.agent.components import (
     vpn,
 )
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ ALL = SEQUENCE + AGENT_COMPONENTS
 COMPONENT_NAMES = tuple(component.name for component in SEQUENCE)
 
 
-@dataclass(frozen=True)
+@frozen
 class BootstrapStep:
     """A bootstrap step of the original AKS Flex Node agent, and the component that implements it here."""
 

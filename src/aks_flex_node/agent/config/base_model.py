@@ -13,7 +13,7 @@ from msgspec.structs import FieldInfo, fields
 
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK, redact
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
 PATH_PATTERN = r"^/"
@@ -49,7 +49,7 @@ Model = TypeVar("Model", bound=ConfigModel)
 LeaveOut = Literal["nothing", "defaults", "nulls"]
 
 
-@dataclass(frozen=True)
+@frozen
 class FieldType:
     """A parsed type annotation: the inner type, its metadata, and whether None is allowed."""
 

@@ -112,9 +112,8 @@ def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProble
         if not isinstance(value, list | tuple | set):
             problems.append(ConfigProblem(path, "must be a list.", format_value(value, path)))
             return value
-        return [
-            _convert(get_args(shape.inner)[0], each, f"{path}[{index}]", problems) for index, each in enumerate(value)
-        ]
+        of = get_args(shape.inner)[0]
+        return [_convert(of, each, f"{path}[{index}]", problems) for index, each in enumerate(value)]
     if get_origin(shape.inner) is dict:
         return _convert_map(get_args(shape.inner)[1], value, path, problems)
     if shape.inner is Taint:

@@ -13,7 +13,7 @@ from aks_flex_node.agent.config.base_model import PATH_PATTERN, ConfigModel, Fie
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.pool_names import POOL_NAMES
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ _KINDS: dict[object, ValueKind] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigKey:
     """One setting."""
 
@@ -62,7 +62,7 @@ class ConfigKey:
         return self.kind == "secret" or self.path.endswith(("tokenFile", "SecretFile", "clientCertificateFile"))
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigSection:
     """A group of settings."""
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.config.keys import ConfigSection, all_entries, nearest_above
 from aks_flex_node.agent.redaction import redact
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigProblem:
     """One problem: `path` is the key, `reason` says what is wrong and what is allowed, `value` is safe to print."""
 

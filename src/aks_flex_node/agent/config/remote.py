@@ -36,7 +36,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ VERSION_TEXT = re.compile(r'(W/)?["\w:+=-]{1,256}', re.ASCII)  # a number of the
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigBundle:
     text: str = field(repr=False)  # {"config": …}, contains secrets
     version: str = ""  # configVersion, if present
@@ -100,7 +100,7 @@ class ConfigBundle:
         return replace(self, text=json.dumps(document, indent=1) + "\n", key_url="")
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigRequest:
     """Who asks for a configuration: this machine, and the proof that it has the node key."""
 

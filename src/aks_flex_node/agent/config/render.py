@@ -13,7 +13,7 @@ from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, 
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.validation import value_at
 from aks_flex_node.agent.redaction import MASK, redact
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ DEFAULT = "default"
 _SECRET_NAME = re.compile(r"secret|password|token|header|credential", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@frozen
 class SettingRow:
     """One setting. `value` is JSON-compatible and has no secrets. None means that the setting is not set."""
 

@@ -96,15 +96,11 @@ def from_document(document: ConfigDocument, name: str) -> SettingsSource:
     _flatten(document.data, key_tree(), (), source, origin)
     if is_bootstrap_data(document.data):
         source.is_bootstrap_data = True
-        _leave_cluster_labels(source)
+        labels = source.settings.get("node.labels")
+        if isinstance(labels, dict):
+            source.settings["node.labels"], others = split_labels(labels)
+            source.warnings += [f"The label {each} is left to the cluster: a node cannot set it." for each in others]
     return resolve_alternatives(source)
-
-
-def _leave_cluster_labels(source: SettingsSource) -> None:
-    labels = source.settings.get("node.labels")
-    if isinstance(labels, dict):
-        source.settings["node.labels"], others = split_labels(labels)
-        source.warnings += [f"The label {each} is left to the cluster: a node cannot set it." for each in others]
 
 
 def from_environment(environment: Mapping[str, str]) -> SettingsSource:

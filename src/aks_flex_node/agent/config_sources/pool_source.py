@@ -29,7 +29,7 @@ from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderEndpoint, ProviderRequestError
 from aks_flex_node.api.value_rules import read_certificate
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ MAX_PAGES = 50
 ARM_NAME = "Azure Resource Manager"
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolSource:
     config: NodeConfig
     pool: PoolId

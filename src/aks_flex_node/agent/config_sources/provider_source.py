@@ -28,7 +28,7 @@ from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ REPORT_FIELDS = frozenset(  # those that every provider knows
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ProviderSource:
     client: ProviderClient
     config: NodeConfig

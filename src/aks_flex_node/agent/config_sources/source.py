@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ class SourceKind(Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@frozen
 class SourceDescription:
     """A config source as `status`, the log and the support bundle show it."""
 
@@ -37,13 +37,13 @@ class SourceDescription:
         return {key: value for key, value in document.items() if value}
 
 
-@dataclass(frozen=True)
+@frozen
 class PollSchedule:
     interval: float  # seconds between polls, without the jitter
     wait: int = 0  # seconds that the source may hold a poll until a change occurs; 0 for none
 
 
-@dataclass(frozen=True)
+@frozen
 class BootstrapTokenGrant:
     """A new bootstrap token, as the section `azure.bootstrapToken` of the configuration."""
 
@@ -101,7 +101,7 @@ class ConfigSource(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class LocalSource:
     """The configuration on the machine, which only commands change."""
 

@@ -9,7 +9,7 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.redaction import redact_output
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.node_health import NodeHealth
@@ -20,7 +20,7 @@ MAX_TEXT_LENGTH = 2000
 MAX_MASKED_LENGTH = 8192  # characters: masking takes time that grows with the square of the length
 
 
-@dataclass(frozen=True)
+@frozen
 class ReportInput:
     state: DaemonState
     health: NodeHealth

@@ -12,7 +12,7 @@ from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class DaemonState:
     provider_state: ProviderState = ProviderState.STARTING
     message: str = ""

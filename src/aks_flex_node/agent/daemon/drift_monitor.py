@@ -19,7 +19,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.vpn import local_state
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -119,7 +119,7 @@ INCOMPLETE_CONFIG = Drift(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Conflicts:
     configuration: str = ""  # the configuration version during the repairs
     repaired: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # subject -> times of recent repairs

@@ -23,7 +23,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.errors import MachineError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -41,25 +41,25 @@ REREAD_SECONDS = 90.0  # to wait for the source before a deleted Node is registe
 CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
 
 
-@dataclass(frozen=True)
+@frozen
 class PollEvent:
     result: PollResult
     credentials_problem: str | None  # why new credentials are not in use; None if unchanged
 
 
-@dataclass(frozen=True)
+@frozen
 class FilesChanged:
     paths: frozenset[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeChanged:
     """The Node was deleted, created again or changed in its metadata."""
 
     is_deleted: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class StopRequest:
     pass
 
@@ -67,7 +67,7 @@ class StopRequest:
 ControllerEvent: TypeAlias = "PollEvent | FilesChanged | NodeChanged | JobResult | StopRequest"
 
 
-@dataclass(frozen=True)
+@frozen
 class SourceConnection:
     """The threads that communicate with the config source: configuration in, status out."""
 

@@ -29,7 +29,7 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.host import CommandResult, EntryKind, FileEntry, Host, UnitState
 from aks_flex_node.host.system import read_units
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -158,7 +158,7 @@ MAX_DIFF_WIDTH = 200
 UNIT_DIRS = ("/etc/systemd/system", "/etc/systemd/system.control", "/run/systemd/system")
 
 
-@dataclass(frozen=True)
+@frozen
 class Drift:
     component: str
     subject: str  # a path, a unit or a kernel setting

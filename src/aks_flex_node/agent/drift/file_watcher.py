@@ -30,7 +30,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Symlink,
     parent_dirs,
 )
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ HEADER = struct.Struct("iIII")
 READ_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
+@frozen
 class InotifyEvent:
     watch: int
     mask: int

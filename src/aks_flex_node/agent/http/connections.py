@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
 from aks_flex_node.bounded_http.limits import RequestTimeout
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.retry import AttemptFailed
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def unverified_tls_context() -> ssl.SSLContext:
     return context
 
 
-@dataclass(frozen=True)
+@frozen
 class TlsFiles:
     """The only trusted CA, and an optional client certificate (with its key in the same file).
 

@@ -8,10 +8,10 @@ import ipaddress
 from hashlib import sha256
 from urllib.parse import urlsplit, urlunsplit
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class DownloadOptions:
     """The download and proxy settings of the configuration."""
 
@@ -44,7 +44,7 @@ class DownloadOptions:
         return proxy if "://" in proxy else f"http://{proxy}"
 
 
-@dataclass(frozen=True)
+@frozen
 class DownloadUrl:
     """The URL to request and the publisher's URL that it replaces."""
 

@@ -21,7 +21,7 @@ from aks_flex_node.azure.cli_user import CliCredential, CliUser
 from aks_flex_node.azure.credentials import FirstWorkingCredential, TokenAuthority
 from aks_flex_node.azure.managed_identity import ArcCredential
 from aks_flex_node.errors import ConfigError, FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -163,7 +163,7 @@ logging.getLogger("azure").setLevel(logging.CRITICAL)
 SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-@dataclass(frozen=True)
+@frozen
 class AzureToken:
     value: str = field(repr=False)
     expires: float  # Unix time

@@ -18,14 +18,14 @@ from aks_flex_node.api import node_keys
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import SetAside, WriteFile
 from aks_flex_node.host.host import EntryKind, Host
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc, parse_utc
 
 ROTATION_SECONDS = 365 * 86400.0  # after which a key is replaced
 TEXTS = ("privateKey", "thumbprint", "created", "audience")
 
 
-@dataclass(frozen=True)
+@frozen
 class StoredKey:
     private_key: str = field(repr=False)  # PEM
     thumbprint: str
@@ -52,7 +52,7 @@ class StoredKey:
         return self.next is not None or age >= ROTATION_SECONDS
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeKeyStore:
     host: Host
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ TOKEN_CACHE_FILE = "azure-token.json"  # noqa: S105 - a file name: the token tha
 REFRESH_MARGIN_SECONDS = 300.0  # before its expiry, when a token is replaced
 
 
-@dataclass(frozen=True)
+@frozen
 class CachedToken:
     """A token with its lifetime and a digest of its identity."""
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.host import records
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class JobStatus(Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@frozen
 class JobResult:
     kind: JobKind
     result: JobStatus

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.agent.paths import OPERATION_RECORD
 from aks_flex_node.host import records
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ class RequestedOperation(Protocol):
 OperationT = TypeVar("OperationT", bound=RequestedOperation)
 
 
-@dataclass(frozen=True)
+@frozen
 class OperationRecord:
     uid: str = ""  # of the operation that was started; empty if none
     boot: str = ""  # ID of the boot in which it was started

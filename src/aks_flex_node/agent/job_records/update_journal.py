@@ -13,7 +13,7 @@ from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOU
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class UpdateStage(Enum):
     ROLLING_BACK = "rolling-back"
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeBaseline:
     """Versions and pods of the node before the update."""
 
@@ -35,7 +35,7 @@ class NodeBaseline:
     pods: dict[str, str] = field(default_factory=dict)  # running and not drained: uid -> namespace/name
 
 
-@dataclass(frozen=True)
+@frozen
 class RollbackCause:
     """Why an update was rolled back."""
 
@@ -49,7 +49,7 @@ class RollbackCause:
         return cls(error.name, error.message, error.hint, passing)
 
 
-@dataclass(frozen=True)
+@frozen
 class UpdateJournal:
     identity: str  # of the configuration being applied
     version: str
@@ -63,7 +63,7 @@ class UpdateJournal:
         return replace(self, stage=stage, **changes)
 
 
-@dataclass(frozen=True)
+@frozen
 class FailedUpdate:
     version: str
     fingerprint: str

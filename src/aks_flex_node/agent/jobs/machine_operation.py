@@ -24,7 +24,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Run, WriteFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def run_machine_operation(progress: ProgressReporter, reset: Callable[[], None])
     return outcome
 
 
-@dataclass(frozen=True)
+@frozen
 class OperationJob:
     host: Host
     api: ApiClient

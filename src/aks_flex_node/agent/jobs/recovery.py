@@ -22,7 +22,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit
 from aks_flex_node.host.real import RealHost
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def run_recovery(progress: ProgressReporter) -> JobResult:
         return CredentialRecovery(node.engine, node.source, readiness, node.check_health).run()
 
 
-@dataclass(frozen=True)
+@frozen
 class CredentialRecovery:
     engine: Engine
     source: ConfigSource

@@ -18,7 +18,7 @@ from aks_flex_node.agent.job_records.job_result import (
 )
 from aks_flex_node.agent.paths import JOB_RESULT, STAGING_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ NODE_RELEASED_OPTION = "--node-released"  # of an update: the config source dele
 IGNORE_OPTION = "--ignore="  # of a repair: a subject that another program keeps changing
 
 
-@dataclass(frozen=True)
+@frozen
 class SchedulerInput:
     """The facts by which the scheduler decides."""
 
@@ -52,7 +52,7 @@ class SchedulerInput:
     staging: str = ""  # what is to be staged: the identity of the next configuration
 
 
-@dataclass(frozen=True)
+@frozen
 class Job:
     kind: JobKind
     start_message: str

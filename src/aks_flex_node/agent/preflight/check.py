@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, NetworkProbe
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class Severity(str, Enum):
     ERROR = "error"  # the machine would not become a node, or existing software would break
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckFinding:
     """One finding of a check, and its remedy."""
 
@@ -41,7 +41,7 @@ class CheckFinding:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """A preflight check. It can be skipped by its name."""
 
@@ -79,7 +79,7 @@ def sign_in_to_azure(config: NodeConfig, scope: str, operator: bool) -> None:
     azure_sign_in.sign_in(config, scope, operator=operator)
 
 
-@dataclass(frozen=True)
+@frozen
 class PreflightContext:
     host: Host  # read-only
     config: NodeConfig

@@ -52,7 +52,12 @@ API_SERVER_HINT = "See the result of the check api-server."
 
 
 def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
-    names = _names(context)
+    # A proxy resolves the names behind it.
+    options = artifact_checks.context_options(context)
+    server = None if _awaits_vpn(context) else context.config.node.kubelet.server_url
+    urls = [*([server] if server else []), *artifact_checks.request_urls(context)]
+    hosts = [urlsplit(options.proxy_for(url) or url).hostname or "" for url in urls]
+    names = [name for name in dict.fromkeys(hosts) if name and not parse_ip_address(name)]
     end = time.monotonic() + DNS_SECONDS
     found = []
     for name, call in run_concurrently(context.network.resolve, names):
@@ -80,15 +85,6 @@ def _unknown(name: str, reason: str) -> CheckFinding:
         f"{reason[0].upper()}{reason[1:]}.",
         f"Run `getent ahosts {name}`. Check the name in the configuration, and the DNS servers in /etc/resolv.conf.",
     )
-
-
-def _names(context: PreflightContext) -> list[str]:
-    """Returns the names that this machine must resolve. A proxy resolves the names behind it."""
-    options = artifact_checks.context_options(context)
-    server = None if _awaits_vpn(context) else context.config.node.kubelet.server_url
-    urls = [*([server] if server else []), *artifact_checks.request_urls(context)]
-    hosts = [urlsplit(options.proxy_for(url) or url).hostname or "" for url in urls]
-    return [name for name in dict.fromkeys(hosts) if name and not parse_ip_address(name)]
 
 
 def _request(context: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:

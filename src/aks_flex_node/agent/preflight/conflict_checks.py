@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, warning
 from aks_flex_node.agent.reconcile.resources import File, Symlink
 from aks_flex_node.host.system import read_units
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import UnitState
 
 
-@dataclass(frozen=True)
+@frozen
 class ConflictingService:
     """Another service that runs containers or a kubelet."""
 
@@ -142,15 +142,10 @@ def foreign_processes(context: PreflightContext) -> dict[str, int]:
         if name not in names or int(pid) in ours:
             continue
         group = context.text(f"/proc/{pid}/cgroup")
-        if not _is_own_group(context, group) and not _is_found_by_unit(context, group):
+        is_service = any(f"/{name}" in group for name in context.owned_services)
+        if not (is_service or (context.joined and "kubepods" in group)) and not _is_found_by_unit(context, group):
             found.setdefault(name, int(pid))
     return found
-
-
-def _is_own_group(context: PreflightContext, group: str) -> bool:
-    """Returns whether a control group belongs to a service of the agent or to a pod of the node."""
-    is_service = any(f"/{name}" in group for name in context.owned_services)
-    return is_service or (context.joined and "kubepods" in group)
 
 
 def _is_found_by_unit(context: PreflightContext, group: str) -> bool:
@@ -192,7 +187,16 @@ def check_leftovers(context: PreflightContext) -> Iterator[CheckFinding]:
     yield from _replaced(context)
     if not context.joined:
         yield from _networks(context)
-        yield from _kernel(context)
+        links = [name for name in proc_link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
+        if links:
+            command = " && ".join(f"sudo ip link delete {name}" for name in links)
+            yield warning(
+                f"Pod networks of an earlier node exist: {', '.join(links)}.", f"Run `{command}`, or reboot."
+            )
+        paths = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
+        groups = [path for path in paths if context.exists(path)]
+        if groups:
+            yield warning(f"Control groups of pods of an earlier node exist: {groups[0]}.", "Reboot the machine.")
 
 
 def _kubelet_state(context: PreflightContext) -> Iterator[CheckFinding]:
@@ -253,17 +257,6 @@ def _networks(context: PreflightContext) -> Iterator[CheckFinding]:
             "first of them.",
             f"Move them: `sudo mkdir {folder}.old && sudo mv {folder}/* {folder}.old/`.",
         )
-
-
-def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
-    links = [name for name in proc_link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
-    if links:
-        command = " && ".join(f"sudo ip link delete {name}" for name in links)
-        yield warning(f"Pod networks of an earlier node exist: {', '.join(links)}.", f"Run `{command}`, or reboot.")
-    paths = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
-    groups = [path for path in paths if context.exists(path)]
-    if groups:
-        yield warning(f"Control groups of pods of an earlier node exist: {groups[0]}.", "Reboot the machine.")
 
 
 def proc_link_names(table: str) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, 
 UNSUPPORTED_FILE_SYSTEMS = {"overlay", "nfs", "nfs4", "cifs", "vfat", "exfat", "9p", "fuseblk", "squashfs"}
 
 
-@dataclass(frozen=True)
+@frozen
 class SpaceRequirement:
     """The disk space that a directory needs."""
 
@@ -31,7 +31,7 @@ class SpaceRequirement:
     signal: str = "nodefs"  # name of the file system in eviction signals
 
 
-@dataclass(frozen=True)
+@frozen
 class Volume:
     """A file system and the requirements of the directories on it."""
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aks_flex_node.agent.http.client import is_retryable
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ class ProbeFailed(Exception):  # noqa: N818 - it is what a check asks for, and o
         self.reason = reason  # a clause, for example: the DNS name x cannot be resolved
 
 
-@dataclass(frozen=True)
+@frozen
 class ProbeResponse:
     """The response to a probe."""
 
@@ -45,7 +45,7 @@ class ProbeResponse:
     document: Mapping[str, Any] = field(default_factory=dict)  # the body, if it is a JSON object
 
 
-@dataclass(frozen=True)
+@frozen
 class ProbeRequest:
     """An HTTP request that changes nothing on the server."""
 
@@ -69,7 +69,7 @@ class NetworkProbe(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class FileSystemInfo:
     """Free space and mount options of a file system."""
 

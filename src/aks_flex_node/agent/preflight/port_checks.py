@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - this does not listen
 LOCAL = "127.0.0.1"
 
 
-@dataclass(frozen=True)
+@frozen
 class NodePort:
     """A port that the node needs."""
 
@@ -30,14 +30,14 @@ class NodePort:
     needed: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class PortListener:
     address: str
     port: int
     inode: str
 
 
-@dataclass(frozen=True)
+@frozen
 class PortOwner:
     """The process that uses a port."""
 

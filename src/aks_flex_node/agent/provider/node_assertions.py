@@ -18,7 +18,7 @@ from aks_flex_node.agent.provider.provider_tokens import sign_in_failed
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.node_keys import ASSERTION_SECONDS, ASSERTION_TYPE
 from aks_flex_node.host import processes
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ STEP_SECONDS = 240.0  # for which an assertion is used
 BATCH = 15  # assertions that are signed at once: an hour
 
 
-@dataclass(frozen=True)
+@frozen
 class AssertionBatch:
     thumbprint: str  # of the key that signed
     audience: str

@@ -16,7 +16,7 @@ from aks_flex_node.api.arm_errors import (
     parse_arm_error,
     parse_object,
 )
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}  # for which a node l
 MACHINE_STATES = {REPLACED: ProviderState.REPLACED, ON_ANOTHER_MACHINE: ProviderState.ON_ANOTHER_MACHINE}
 
 
-@dataclass(frozen=True)
+@frozen
 class NextConfig:
     """The configuration that the node gets later, for which it downloads its artifacts now."""
 
@@ -66,7 +66,7 @@ class NextConfig:
     config: Mapping[str, Any] = field(repr=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class PollResult:
     state: ProviderState
     message: str = ""

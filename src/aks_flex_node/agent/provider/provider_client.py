@@ -22,7 +22,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,7 +241,7 @@ def _read_body(response: BaseHTTPResponse, limit: int, peer: str) -> bytes:
         raise ProviderRequestError(PollResult(ProviderState.UNEXPECTED_RESPONSE, message)) from None
 
 
-@dataclass(frozen=True)
+@frozen
 class ProviderEndpoint:
     """The resource of one node at the provider."""
 

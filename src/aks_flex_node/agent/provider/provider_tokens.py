@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host import processes
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ class SignInError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True)
+@frozen
 class ProviderToken:
     value: str = field(repr=False)
     expires: float  # monotonic clock, so that clock changes have no effect

@@ -14,7 +14,7 @@ from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import Action, MakeDirectory, PlaceTree, SetAside, StartUnit
 from aks_flex_node.host.host import EntryKind, FileEntry, Host
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
 
 
-@dataclass(frozen=True)
+@frozen
 class ComponentPlan:
     """The actions of one component, with its spec and the observed facts."""
 

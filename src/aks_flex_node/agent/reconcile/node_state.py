@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ VPN_PHASES = frozenset((Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_
 PRE_JOIN_PHASES = frozenset((Phase.NOT_STARTED, Phase.NODE_FAILED)) | ARC_PHASES | VPN_PHASES
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeState:
     phase: Phase = Phase.NOT_STARTED
     step: str = ""  # the current or failed step

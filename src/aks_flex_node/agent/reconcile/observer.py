@@ -30,7 +30,7 @@ from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.host import EntryKind, FileEntry, Host, UnitState
 from aks_flex_node.host.processes import TIMED_OUT
 from aks_flex_node.host.system import sysctl_path
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ MANIFEST = ".manifest.json"
 UNVERIFIED = "was not verified with a digest of a trusted source"
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """The observed state of a component's resources."""
 
@@ -76,6 +76,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     unhealthy = {one.name: why for one in runtimes if (why := find_cri_problem(host, units[one.name], one.cri_check))}
     blocked = {one.name: why for one in runtimes if one.name in unhealthy and (why := _blocked(host, one, unhealthy))}
     entries = {path: host.stat(path) for path in sorted(paths)}
+    copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
     return Facts(
         live=host.live,
         entries=entries,
@@ -92,7 +93,9 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
         unhealthy=unhealthy,
         blocked=blocked,
         owned=owned,
-        originals=_originals(host, owned),
+        originals={
+            path: host.read(copy) or b"" for path, copy in copies.items() if copy and is_intact_copy(host, copy)
+        },
         children={path: host.list_dir(path) for path, record in owned.paths.items() if record.get("ours")},
         unfinished=frozenset(_unfinished(host, spec, owned)),
         broken_links=frozenset(_broken_links(host, spec, entries)),
@@ -324,11 +327,6 @@ def swaps(host: Host) -> tuple[str, ...]:
 def _replaced(host: Host, unit: UnitState) -> bool:
     entry = host.stat(f"/proc/{unit.pid}/exe") if unit.pid else None
     return entry is not None and entry.target.endswith(" (deleted)")
-
-
-def _originals(host: Host, owned: OwnedResources) -> dict[str, bytes]:
-    copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
-    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and is_intact_copy(host, copy)}
 
 
 def is_intact_copy(host: Host, copy: str) -> bool:

@@ -7,13 +7,13 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.model import Artifact
 
 
-@dataclass(frozen=True)
+@frozen
 class Directory:
     """A directory. With `ours` it is removed with all its content, else only when it is empty."""
 
@@ -22,7 +22,7 @@ class Directory:
     ours: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class RuntimePath:
     """A path that other programs create while the node runs; unbootstrap removes it with all its content.
 
@@ -33,7 +33,7 @@ class RuntimePath:
     is_directory: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class File:
     """A file. With `watch_directory`, other files in its directory change what the component does."""
 
@@ -44,7 +44,7 @@ class File:
     watch_directory: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class FileLine:
     """One line of a file that another program writes; ignored while the file does not exist."""
 
@@ -62,7 +62,7 @@ class FileLine:
         return re.search(rb"(?m)^\s*" + re.escape(self.start.encode()), content) is not None
 
 
-@dataclass(frozen=True)
+@frozen
 class PemFile:
     """A certificate, a key or both, which another program creates if it is missing. It is set aside if it cannot be
     read, if the other file of its pair is missing or cannot be read, or if certificate and key do not match.
@@ -73,20 +73,20 @@ class PemFile:
     pair: str = ""  # the path of the key of this certificate, or the reverse
 
 
-@dataclass(frozen=True)
+@frozen
 class StateFile:
     """A file of the agent's own state, which it writes again by itself. A directory in its place is set aside."""
 
     path: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Symlink:
     path: str
     target: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ProgramTree:
     """One version of a component's programs, in its own directory."""
 
@@ -102,23 +102,23 @@ class ProgramTree:
         return f"{folder}/.{name}.flex-new"
 
 
-@dataclass(frozen=True)
+@frozen
 class Sysctl:
     key: str
     value: str
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelModule:
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class NoSwap:
     """No active swap. Swap at boot is configured in /etc/fstab."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Service:
     """A running unit that is restarted when one of its inputs changed since its start."""
 
@@ -137,7 +137,7 @@ Resource: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Spec:
     """The desired resources of one component."""
 

@@ -13,14 +13,14 @@ import re
 from dataclasses import field
 
 from aks_flex_node.agent.certificates import PEM
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 VALIDITY_DAYS = 365
 BACKDATED = datetime.timedelta(days=1)  # tolerates clocks that are behind
 KEY_BITS = 2048  # supported by Azure VPN gateways
 
 
-@dataclass(frozen=True)
+@frozen
 class ClientCertificate:
     name: str  # name of the root certificate on the gateway
     root: str  # the root certificate: DER in base64, on one line

@@ -17,7 +17,7 @@ from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure.operations import ArmSender, OperationSender
 from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ DANGEROUS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ClientProfile:
     remotes: tuple[tuple[str, int], ...]
     protocol: str

@@ -120,7 +120,14 @@ class VpnConnection:
         pair = self._certificate()
         GatewayProvisioner(gateway, self.config, network).ensure(pair, make=self.make, adopt=self.adopt)
         profile = self._profile(sender, gateway)
-        text = self._configuration(profile, pair, network)
+        settings = self.config.azure.vpn
+        servers = openvpn.select_name_servers(settings.dns_servers, network.name_servers, profile.name_servers)
+        host, port = virtual_network.api_server_address(self.config, network.cluster)
+        self.records.update(name_servers=servers, server=f"{host}:{port}")
+        script = self._up_script(servers, settings.dns_domains or (host,))
+        direct = [host] if parse_ip_address(host) else []
+        routes = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
+        text = openvpn.client_configuration(profile, certificate_file(self.config, pair.name), routes, script)
         # The previous configuration is restored if the tunnel does not connect.
         before = self.host.read(client_file(self.config))
         self._start(text)
@@ -215,16 +222,6 @@ class VpnConnection:
         if profile.dropped:
             self.note(f"ignored in the VPN profile: {', '.join(profile.dropped)}")
         return profile
-
-    def _configuration(self, profile: ClientProfile, pair: ClientCertificate, network: VirtualNetwork) -> bytes:
-        settings = self.config.azure.vpn
-        servers = openvpn.select_name_servers(settings.dns_servers, network.name_servers, profile.name_servers)
-        host, port = virtual_network.api_server_address(self.config, network.cluster)
-        self.records.update(name_servers=servers, server=f"{host}:{port}")
-        script = self._up_script(servers, settings.dns_domains or (host,))
-        direct = [host] if parse_ip_address(host) else []
-        routes = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
-        return openvpn.client_configuration(profile, certificate_file(self.config, pair.name), routes, script)
 
     def _up_script(self, servers: tuple[str, ...], domains: tuple[str, ...]) -> str:
         """Writes the script that configures DNS. Only systemd-resolved supports DNS servers for specific domains."""

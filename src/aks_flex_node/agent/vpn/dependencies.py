@@ -21,7 +21,7 @@ from aks_flex_node.agent.vpn.virtual_network import IPv4Range, VirtualNetwork
 from aks_flex_node.azure.operations import OperationSender, OperationTimeout
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import EditFile
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ def accepts_connections(name: str, port: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@frozen
 class VpnEnvironment:
     operator_client: Callable[[NodeConfig], AbstractContextManager[OperationSender]] = client_profile.operator_client
     download: Callable[[NodeConfig, str], bytes] = client_profile.download_profile
@@ -122,7 +122,7 @@ ANSWER_SECONDS = 60.0
 NAME_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
+@frozen
 class ApiServerReachability:
     host: Host
     config: NodeConfig

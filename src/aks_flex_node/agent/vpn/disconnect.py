@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
-    from aks_flex_node.agent.vpn.local_state import VpnRecord, VpnRecordStore
+    from aks_flex_node.agent.vpn.local_state import VpnRecordStore
     from aks_flex_node.azure.operations import OperationSender
 
     Note = Callable[[str], None]
@@ -27,7 +27,9 @@ def remove_from_gateways(
 ) -> list[str]:
     """Removes this machine's root certificates from the gateways. Returns the commands for those that failed."""
     record, left = records.current, list[str]()
-    for gateway, names in _gateways_with_roots(record).items():
+    known = [*record.former, *((record.gateway, each) for each in record.roots)]
+    gateways = {gateway: tuple(each for one, each in known if one == gateway) for gateway, _ in known if gateway}
+    for gateway, names in gateways.items():
         note("removing this machine's certificate from the VPN gateway")
         try:
             with environment.operator_client(config) as sender:
@@ -42,12 +44,6 @@ def remove_from_gateways(
         )
     records.remove()
     return left
-
-
-def _gateways_with_roots(record: VpnRecord) -> dict[str, tuple[str, ...]]:
-    """Returns the gateways that have, or may have, root certificates of this machine, with their names."""
-    known = [*record.former, *((record.gateway, each) for each in record.roots)]
-    return {gateway: tuple(each for one, each in known if one == gateway) for gateway, _ in known if gateway}
 
 
 def remove_from_former_gateways(

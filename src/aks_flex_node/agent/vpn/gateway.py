@@ -22,7 +22,7 @@ from aks_flex_node.azure.operations import (
     wait_for_operation,
 )
 from aks_flex_node.errors import ConfigError, FlexError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ ATTEMPTS = 10  # when another client changes the gateway at the same time
 CONFLICT_PAUSE_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
+@frozen
 class VpnGateway:
     id: str
     sender: OperationSender
@@ -162,7 +162,7 @@ class VpnGateway:
         return body if isinstance(body, dict) else {}
 
 
-@dataclass(frozen=True)
+@frozen
 class GatewayProvisioner:
     """Creates a gateway, or checks that an existing one is suitable."""
 

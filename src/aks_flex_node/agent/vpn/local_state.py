@@ -22,7 +22,7 @@ from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
 from aks_flex_node.azure.operations import AzureOperation  # noqa: TC001 - a type of a record
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-@dataclass(frozen=True)
+@frozen
 class VpnRecord:
     settings: str = ""  # fingerprint of the settings that the VPN was set up with
     network: str = ""  # ARM IDs

@@ -16,7 +16,7 @@ from aks_flex_node.agent.components.vpn import LINK, MANAGEMENT, NAME
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.agent.vpn.virtual_network import used_ranges
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ MANAGEMENT_SECONDS = 2.0
 STATE_LINE = re.compile(r"^(\d+),([A-Z_]+),([^,]*),([^,]*),([^,]*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@frozen
 class TunnelState:
     """The state that the client reports."""
 
@@ -65,7 +65,7 @@ def parse_state(text: str) -> TunnelState | None:
     return TunnelState(found[2], float(found[1]), found[4], found[5]) if found else None
 
 
-@dataclass(frozen=True)
+@frozen
 class TunnelWaiter:
     """Waits for the tunnel."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ IPv4Range = ipaddress.IPv4Network
 GATEWAY_BITS = 27  # smallest subnet that Azure recommends for a gateway
 
 
-@dataclass(frozen=True)
+@frozen
 class UsedRange:
     """An address range and a description of what uses it."""
 
@@ -161,7 +161,7 @@ ZONE_API = "2024-06-01"
 GATEWAY_SUBNET = "GatewaySubnet"
 
 
-@dataclass(frozen=True)
+@frozen
 class VirtualNetwork:
     """The virtual network that the VPN connects to."""
 
@@ -216,6 +216,8 @@ def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any
         peering = each.get("properties") or {}
         if peering.get("peeringState") == "Connected":
             found += (peering.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
+    ids = (str(each.get("id", "")) for each in (subnets.get(GATEWAY_SUBNET) or {}).get("ipConfigurations") or ())
+    marker = "/virtualnetworkgateways/"
     return VirtualNetwork(
         str(document["id"]),
         str(document.get("location", "")),
@@ -225,16 +227,10 @@ def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any
             name: tuple(each.get("addressPrefixes") or filter(None, [each.get("addressPrefix")]))
             for name, each in subnets.items()
         },
-        _gateway_of(subnets.get(GATEWAY_SUBNET) or {}),
+        next((one[: one.lower().index("/ipconfigurations/")] for one in ids if marker in one.lower()), ""),
         tuple((properties.get("dhcpOptions") or {}).get("dnsServers") or ()),
         cluster,
     )
-
-
-def _gateway_of(subnet: Mapping[str, Any]) -> str:
-    ids = (str(each.get("id", "")) for each in subnet.get("ipConfigurations") or ())
-    marker = "/virtualnetworkgateways/"
-    return next((one[: one.lower().index("/ipconfigurations/")] for one in ids if marker in one.lower()), "")
 
 
 def target_cluster_id(config: NodeConfig) -> str:

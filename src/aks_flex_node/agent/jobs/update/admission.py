@@ -14,7 +14,7 @@ from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION
 from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, Policy, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.maintenance_window import next_opening
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ DISRUPTIVE = frozenset(("kubernetes", "containerd", "runc", "cni"))
 DRAIN_REQUIRED = frozenset(("kubernetes", "containerd", "runc"))
 
 
-@dataclass(frozen=True)
+@frozen
 class ComponentUpgrade:
     """A component that is replaced; the version is the same if only its digest changes."""
 
@@ -45,7 +45,7 @@ class ComponentUpgrade:
         return f"{self.component} {self.old or 'none'} -> {self.new or 'none'}"
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigChanges:
     upgrades: tuple[ComponentUpgrade, ...] = ()
     endpoint_changed: bool = False  # the connection to the API server: address, CA, authentication or proxy
@@ -96,7 +96,7 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
 MAX_MINORS_OLDER = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class AdmissionResult:
     """Why an update is deferred or refused."""
 

@@ -12,7 +12,7 @@ from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import RestartUnit, Run
-from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ class ApiServerUnreachableError(ClusterError):
     """The API server is unreachable, and no problem was found on this machine."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ExpectedHealth:
     """Conditions that the health check requires besides a Ready node."""
 
@@ -91,7 +91,7 @@ class ExpectedHealth:
     smoke_test: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class HealthCheck:
     host: Host
     config: NodeConfig
