@@ -16,6 +16,7 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node import error_catalog
 from tests.remedies.catalogue import PACKAGES, command
 from tests.service.http_servers import Handler, listening
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.unit.rp.clusters.fakes import FakeApi
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class ApiServer:
     folder: Path
     api: FakeApi = field(default_factory=FakeApi)
     names: int = 0
+
+    def add(self, cluster: str = str(PLANT), *words: str) -> tuple[str, ...]:
+        """Returns the command that adds a cluster with this API server."""
+        return ("cluster", "add", cluster, "--kubeconfig", str(self.kubeconfig()), *words)
 
     def kubeconfig(self, **changes: Any) -> Path:
         """Writes a complete kubeconfig; `changes` replace settings of its cluster or its user."""

@@ -88,7 +88,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.remedy("cluster-not-connected")
 async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings, kubernetes: ApiServer) -> None:
-    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    add = kubernetes.add()
     await does(made, *add)
     await asyncio.to_thread(made.keys.unlink)  # the stored connection cannot be decrypted any more
     await does(made, "keys", "add")
@@ -107,7 +107,7 @@ async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings
 
 
 async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSettings, kubernetes: ApiServer) -> None:
-    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    add = kubernetes.add()
     await does(made, *add)
     async with connected(made) as clusters:
         client = clusters._controller(KEY).client  # that a request of the service uses
@@ -122,7 +122,7 @@ async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSet
 
 async def test_cluster_that_was_removed_and_added_is_served(made: ServiceSettings, kubernetes: ApiServer) -> None:
     """A running service refuses a record that is older than the one it has read, and a new cluster is not older."""
-    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    add = kubernetes.add()
     for _ in range(2):
         await does(made, *add)
     async with connected(made) as clusters:
@@ -182,7 +182,7 @@ def test_requests_are_allowed_when_permissions_are_applied(
     with api_server(authority, tmp_path) as kubernetes:
         authorized = AuthorizedApi(kubernetes.api)
         kubernetes.api.handle = authorized.handle  # type: ignore[method-assign]
-        person, add = Person(made.state_dir), ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+        person, add = Person(made.state_dir), kubernetes.add()
         fails(person, "cluster-forbidden", *add)
 
         assert command("cluster-forbidden", "kubectl") == ["kubectl", "apply", "-f"]

@@ -25,23 +25,19 @@ ID = str(PLANT)
 OTHER = str(ClusterId(PLANT.subscription, "Edge", "Other"))
 
 
-def add(server: ApiServer, cluster: str = ID, *words: str) -> tuple[str, ...]:
-    return ("cluster", "add", cluster, "--kubeconfig", str(server.kubeconfig()), *words)
-
-
 @pytest.mark.remedy("cluster-already-managed")
 def test_cluster_is_removed_from_the_other_provider_or_taken_over(
     somebody: Person, kubernetes: ApiServer, tmp_path: Path
 ) -> None:
     other = Person(tmp_path / "other")
-    other.does(*add(kubernetes, OTHER))
-    fails(somebody, "cluster-already-managed", *add(kubernetes))
+    other.does(*kubernetes.add(OTHER))
+    fails(somebody, "cluster-already-managed", *kubernetes.add())
 
     other.does(*our_command("cluster-already-managed", "cluster remove", **{"CLUSTER-ID": OTHER}))
-    somebody.does(*add(kubernetes))
-    fails(other, "cluster-already-managed", *add(kubernetes, OTHER))
+    somebody.does(*kubernetes.add())
+    fails(other, "cluster-already-managed", *kubernetes.add(OTHER))
     [force] = command("cluster-already-managed", "--force")
-    other.does(*add(kubernetes, OTHER, force))
+    other.does(*kubernetes.add(OTHER, force))
 
 
 @pytest.mark.remedy("cluster-has-nodes")
@@ -73,7 +69,7 @@ def test_command_succeeds_when_api_server_is_started(
     somebody: Person, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     with api_server(authority, tmp_path) as kubernetes:
-        words = add(kubernetes)
+        words = kubernetes.add()
         somebody.does(*words)
     fails(somebody, "cluster-unreachable", *words)
 
@@ -90,26 +86,26 @@ def test_cluster_with_a_new_ca_is_added_with_a_new_kubeconfig(
     new = CertificateAuthority(tmp_path / "new")
     new.ensure()
     with api_server(authority, tmp_path) as kubernetes:
-        somebody.does(*add(kubernetes))
+        somebody.does(*kubernetes.add())
     with api_server(new, tmp_path, int(kubernetes.url.rpartition(":")[2])) as replaced:
         fails(somebody, "cluster-untrusted", "cluster", "check", ID)
 
         advice(
             "cluster-untrusted", "If the CA of the cluster was replaced, add the cluster again with a new kubeconfig."
         )
-        somebody.does(*add(replaced))
+        somebody.does(*replaced.add())
         somebody.does("cluster", "check", ID)
 
 
 def test_cluster_that_cannot_be_identified_or_read_is_refused(somebody: Person, kubernetes: ApiServer) -> None:
     somebody.does("init")
     fails(somebody, "cluster-not-found", "cluster", "check", ID)
-    fails(somebody, "cluster-id-invalid", *add(kubernetes, "plant"))
+    fails(somebody, "cluster-id-invalid", *kubernetes.add("plant"))
     fails(somebody, "kubeconfig-unreadable", "cluster", "add", ID, "--kubeconfig", "/nowhere")
     insecure = str(kubernetes.kubeconfig(insecure_skip_tls_verify=True))
     fails(somebody, "kubeconfig-invalid", "cluster", "add", ID, "--kubeconfig", insecure)
     kubernetes.api.answers["GET /version"] = lambda _: httpx2.Response(200, json={"version": "of a web shop"})
-    fails(somebody, "kubernetes-version-unknown", *add(kubernetes))
+    fails(somebody, "kubernetes-version-unknown", *kubernetes.add())
 
 
 def test_cluster_without_local_accounts_is_added_with_a_kubeconfig(
@@ -118,6 +114,6 @@ def test_cluster_without_local_accounts_is_added_with_a_kubeconfig(
     option = ("--config", str(azure.config))
     fails(somebody, "cluster-credential-missing", "cluster", "add", ID, *option)
 
-    somebody.does(*add(kubernetes), *option)
+    somebody.does(*kubernetes.add(), *option)
     azure.kubeconfig = kubernetes.kubeconfig().read_bytes()
     somebody.does("cluster", "add", ID, *option)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from aks_flex_rp.nodes.context import ClusterInfo
 from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.node_controller import NodeMachine
@@ -72,6 +73,14 @@ class FakeClusters:
     @classmethod
     def of(cls, clusters: Iterable[ClusterInfo]) -> FakeClusters:
         return cls({each.id.key: each for each in clusters})
+
+    @contextmanager
+    def being_away(self) -> Iterator[None]:
+        self.away = True
+        try:
+            yield
+        finally:
+            self.away = False
 
     @property
     def count(self) -> int:

@@ -125,48 +125,14 @@ def key_header(admin: Api, name: str) -> str:
     return f"Bearer {assertion}"
 
 
-NODE, ENROLMENT, ROLLOUT = (
-    "flexNodeConfig/{name}",
-    "flexNodePools/matrix/enrolments/missing",
-    "flexNodePools/matrix/rollouts/missing",
-)
+# Method and path below the cluster of each operation of the contract.
 REQUESTS = {
-    "read": f"GET {NODE}",
-    "poll": f"GET {NODE}",
-    "list": "GET flexNodeConfig",
-    "write": f"PUT {NODE}",
-    "writeTrusted": f"PUT {NODE}",
-    "delete": f"DELETE {NODE}",
-    **{
-        action: f"POST {NODE}/{action}"
-        for action in (
-            *("regenerateToken", "listConfigUrl", "reportStatus", "listCredentials"),
-            *("rotateKey", "revokeKey", "release"),
-        )
-    },
-    "readPool": "GET flexNodePools/matrix",
-    "listPools": "GET flexNodePools",
-    "writePool": "PUT flexNodePools/matrix",
-    "writeTrustedPool": "PUT flexNodePools/matrix",
-    "deletePool": "DELETE flexNodePools/matrix",
-    "applyPool": "POST flexNodePools/matrix/apply",
-    "allowRevision": "POST flexNodePools/matrix/allowRevision",
-    "readRevision": "GET flexNodePools/matrix/revisions/1",
-    "listRevisions": "GET flexNodePools/matrix/revisions",
-    "writeEnrolment": "POST flexNodePools/matrix/enrolments",
-    "readEnrolment": f"GET {ENROLMENT}",
-    "listEnrolments": "GET flexNodePools/matrix/enrolments",
-    "listMachines": f"POST {ENROLMENT}/listMachines",
-    "revokeEnrolment": f"POST {ENROLMENT}/revoke",
-    "approveMachine": f"POST {ENROLMENT}/approve",
-    "rejectMachine": f"POST {ENROLMENT}/reject",
-    "readRollout": f"GET {ROLLOUT}",
-    "listRollouts": "GET flexNodePools/matrix/rollouts",
-    "writeRollout": f"PUT {ROLLOUT}",
-    "deleteRollout": f"DELETE {ROLLOUT}",
-    "listRolloutNodes": f"POST {ROLLOUT}/listNodes",
-    **{f"{order}Rollout": f"POST {ROLLOUT}/{order}" for order in ORDERS},
+    TABLE["contract"][operation["operationId"]]: (method.upper(), path.partition("{clusterName}/")[2])
+    for path, methods in CONTRACT["paths"].items()
+    for method, operation in methods.items()
 }
+SAME_REQUEST = {"poll": "read", "writeTrusted": "write", "writeTrustedPool": "writePool"}
+VALUES = {"poolName": POOL, "revisionNumber": "1", "enrolmentId": "missing", "rolloutName": "missing"}
 BODIES: dict[str, Any] = {
     "write": principal(),
     "writeTrusted": principal(nodeConfig=TRUSTED),
@@ -187,10 +153,10 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         return api.audit(name)
     if operation == "operations":
         return api.ask("GET", "/providers/Microsoft.ContainerService/operations")
-    method, path = REQUESTS[operation].format(name=name).split()
+    method, path = REQUESTS[SAME_REQUEST.get(operation, operation)]
     body = rotation_to_a_new_key(api, name) if operation == "rotateKey" else BODIES.get(operation)
     headers = {"If-None-Match": etag} if operation == "poll" else {}
-    return api.ask(method, f"{api.cluster}/{path}", body, headers=headers)
+    return api.ask(method, f"{api.cluster}/{path.format(nodeName=name, **VALUES)}", body, headers=headers)
 
 
 @pytest.mark.parametrize("scope", TABLE["scopes"])

@@ -18,28 +18,19 @@ if TYPE_CHECKING:
     from tests.service.rp.api.service_harness import Running
 
 
-def end_by_put(service: Running, name: str) -> None:
-    service.admin.put(name, token())
-
-
-def end_by_put_with_url(service: Running, name: str) -> None:
-    service.admin.put(name, token(), url=True)
-
-
-def end_by_regenerating(service: Running, name: str) -> None:
-    service.admin.regenerate(name)
-
-
-def end_by_deletion(service: Running, name: str) -> None:
-    service.admin.delete(name)
-
-
-def end_by_attempt(service: Running, name: str) -> None:
+def attempt(service: Running, name: str) -> None:
+    """Lets the machine ask for its certificate."""
     [used] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
     service.call(service.tracker.on_token_csr(PLANT.key, name, used, "csr-1"))
 
 
-ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]
+ENDINGS: dict[str, Callable[[Running, str], object]] = {
+    "PUT": lambda service, name: service.admin.put(name, token()),
+    "PUT with a URL": lambda service, name: service.admin.put(name, token(), url=True),
+    "another URL": lambda service, name: service.admin.regenerate(name),
+    "deletion": lambda service, name: service.admin.delete(name),
+    "join attempt": attempt,
+}
 
 
 def test_list_config_url_replaces_url_and_is_audited(admin: Api, name: str) -> None:
@@ -65,38 +56,24 @@ def test_config_url_can_be_fetched_repeatedly_before_it_expires(admin: Api, name
     assert first.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
-def test_config_url_is_revoked_by_write_deletion_or_join_attempt(
-    service: Running, name: str, end: Callable[[Running, str], object]
-) -> None:
-    url = service.admin.url_of(name, token())
-    assert service.admin.fetch(url).status == 200
-
-    end(service, name)
-
-    assert_refused(service.admin.fetch(url), 404, "ConfigUrlNotFound")
-
-
-@pytest.mark.parametrize("end", ENDINGS[:4], ids=lambda end: end.__name__)
-def test_bootstrap_token_is_revoked_together_with_config_url(
-    service: Running, name: str, end: Callable[[Running, str], object]
+@pytest.mark.parametrize("end", ENDINGS)
+def test_config_url_and_its_token_end_by_write_deletion_or_join_attempt(
+    service: Running, name: str, end: str
 ) -> None:
     url = service.admin.url_of(name, token())
     used = service.admin.fetch(url).json["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
     assert used in service.clusters.tokens
 
-    end(service, name)
+    ENDINGS[end](service, name)
 
-    assert used not in service.clusters.tokens
+    assert_refused(service.admin.fetch(url), 404, "ConfigUrlNotFound")
+    assert (used in service.clusters.tokens) is (end == "join attempt")  # it was used once
 
 
 def test_node_is_deleted_even_if_bootstrap_token_cannot_be_revoked(service: Running, name: str) -> None:
     service.admin.put(name, token(), url=True)
-    service.clusters.away = True
-    try:
+    with service.clusters.being_away():
         gone = service.admin.delete(name)
-    finally:
-        service.clusters.away = False
 
     assert gone.json["cleanup"] == {
         "configUrlRevoked": True,
@@ -106,11 +83,8 @@ def test_node_is_deleted_even_if_bootstrap_token_cannot_be_revoked(service: Runn
 
 
 def test_create_returns_503_and_stores_nothing_when_cluster_is_unreachable(service: Running, name: str) -> None:
-    service.clusters.away = True
-    try:
+    with service.clusters.being_away():
         refused = service.admin.put(name, token(), url=True)
-    finally:
-        service.clusters.away = False
 
     assert_refused(refused, 503, "ServiceUnavailable")
     assert refused.headers["retry-after"]

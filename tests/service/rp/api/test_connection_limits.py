@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-def open_connection(service: Running) -> ssl.SSLSocket:
+def open_connection(service: Running, seconds: float = PATIENCE, receive_buffer: int = 0) -> ssl.SSLSocket:
+    """Opens a connection; with a small receive buffer, the service notices soon that nothing is read."""
     address = urlsplit(service.service.settings.origin)
     trust = ssl.create_default_context(cafile=service.room / "tls" / "ca.crt")
-    plain = socket.create_connection((address.hostname or "", address.port or 0), PATIENCE)
+    plain = socket.socket()
+    if receive_buffer:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    plain.settimeout(seconds)
+    plain.connect((address.hostname, address.port))
     return trust.wrap_socket(plain, server_hostname=address.hostname)
 
 
@@ -114,19 +119,13 @@ def test_idle_connection_outlives_the_timeout_of_headers(service: Running, monke
 def test_client_that_reads_no_response_is_disconnected(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: a client that requested and never read responses held its connection without limit."""
     monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.3)
-    address = urlsplit(service.service.settings.origin)
-    with socket.socket() as plain:
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        plain.settimeout(30)
-        plain.connect((address.hostname, address.port))
-        trust = ssl.create_default_context(cafile=service.room / "tls" / "ca.crt")
-        with trust.wrap_socket(plain, server_hostname=address.hostname) as connection:
-            try:
-                for _ in range(10_000):
-                    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                    time.sleep(0.001)
-            except (ConnectionError, ssl.SSLError):
-                return
+    with open_connection(service, 30, receive_buffer=4096) as connection:
+        try:
+            for _ in range(10_000):
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                time.sleep(0.001)
+        except (ConnectionError, ssl.SSLError):
+            return
     raise AssertionError("The connection stayed open.")
 
 
@@ -158,9 +157,7 @@ def test_pipelined_request_gets_its_own_timeout(
     with open_connection(service) as connection:
         both = f"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nPUT {path} HTTP/1.1\r\n{headers}\r\n\r\n"
         connection.sendall(both.encode() + body[:5])
-        answers = b""
-        while not answers.endswith(b"\r\n\r\nok\n"):
-            answers += connection.recv(65536)
+        read_response(connection)
         time.sleep(0.5)  # five times REST_SECONDS
         connection.sendall(body[5:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
@@ -225,17 +222,10 @@ def test_client_that_reads_nothing_does_not_outlive_the_service(
 @contextlib.contextmanager
 def unread_requests(service: Running) -> Iterator[None]:
     """Sends requests in one connection until the service stops reading them, and keeps it for the block."""
-    address = urlsplit(service.service.settings.origin)
-    trusted = ssl.create_default_context(cafile=str(service.room / "tls" / "ca.crt"))
-    request = f"GET /healthz HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode()
-    plain = socket.socket()
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    plain.connect((address.hostname or "", address.port or 0))
-    with trusted.wrap_socket(plain, server_hostname=address.hostname) as connection:
-        connection.settimeout(2)
+    with open_connection(service, 2, receive_buffer=4096) as connection:
         with contextlib.suppress(TimeoutError):
             for _ in range(MOST_REQUESTS // 100):
-                connection.sendall(request * 100)
+                connection.sendall(HEALTH * 100)
             pytest.fail("The service reads requests whose responses are not read.")
         yield
 

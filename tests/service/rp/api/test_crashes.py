@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -29,7 +30,7 @@ from tests.service.rp.api.traffic_recorder import Recording
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
     from aks_flex_rp.clusters.facts import ClusterFacts
@@ -199,6 +200,44 @@ class StoppingStore:
         return stop
 
 
+def is_stopped(service: Running, work: Coroutine[Any, Any, object]) -> bool:
+    """Returns whether there was a write at which the work was stopped."""
+    try:
+        service.call(work)
+    except PowerLossError:
+        return True
+    return False
+
+
+def answered_while_killed(
+    process: ServiceProcess, requests: Mapping[str, Callable[[], Answer]], goals: tuple[int, ...]
+) -> dict[str, Answer]:
+    """Repeats each request until it is accepted or refused. The service is killed after these many answers."""
+    answers: dict[str, Answer] = {}
+    running = threading.Event()
+    running.set()
+
+    def repeat(key: str) -> None:
+        while key not in answers:
+            running.wait(60)
+            with suppress(OSError, urllib3.exceptions.HTTPError):
+                answer = requests[key]()
+                if answer.status in {200, 409}:
+                    answers[key] = answer
+
+    with ThreadPoolExecutor(len(requests)) as threads:
+        for key in requests:
+            threads.submit(repeat, key)
+        for goal in goals:
+            while len(answers) < goal:
+                time.sleep(0.002)
+            running.clear()
+            process.kill(signal.SIGKILL)
+            process.start()
+            running.set()
+    return answers
+
+
 def enrol_and_stop(service: Running, made: PoolEnrolment, machine: EnrollingMachine, at: int, *, after: bool) -> bool:
     """Enrols a machine until the n-th write. Returns whether there was one."""
     context = service.service.context
@@ -206,11 +245,7 @@ def enrol_and_stop(service: Running, made: PoolEnrolment, machine: EnrollingMach
     enroller = Enroller(NodeCommands(replace(context, store=store)))
     found = service.call(context.store.enrolment(PLANT.key, made.id))
     assert found
-    try:
-        service.call(enroller.enrol(found, machine.request))
-    except PowerLossError:
-        return True
-    return False
+    return is_stopped(service, enroller.enrol(found, machine.request))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -249,30 +284,8 @@ def test_no_use_is_lost_or_taken_twice_by_sigkill(process: ServiceProcess) -> No
     """Machines retry until they have an answer, while the service is killed again and again."""
     uses, machines = 6, [EnrollingMachine(f"kill-{each}") for each in range(9)]
     made = PoolEnrolment.of(process.api, "kill", maxUses=uses, nodeName="kill-{number:03}")
-    answers: dict[str, Any] = {}
-    running = threading.Event()
-    running.set()
-
-    def enrol(machine: EnrollingMachine) -> None:
-        while machine.hostname not in answers:
-            running.wait(60)
-            try:
-                answer = machine.enrol(process.api.connection, made.url)
-            except (OSError, urllib3.exceptions.HTTPError):
-                continue
-            if answer.status in {200, 409}:
-                answers[machine.hostname] = answer
-
-    with ThreadPoolExecutor(len(machines)) as threads:
-        for machine in machines:
-            threads.submit(enrol, machine)
-        for goal in (1, 3):
-            while len(answers) < goal:
-                threading.Event().wait(0.005)
-            running.clear()
-            process.kill(signal.SIGKILL)
-            process.start()
-            running.set()
+    requests = {each.hostname: partial(each.enrol, process.api.connection, made.url) for each in machines}
+    answers = answered_while_killed(process, requests, (1, 3))
     made = replace(made, admin=process.api)
     names = [each.json["config"]["node"]["name"] for each in answers.values() if each.status == 200]
     assert len(names) == len(set(names)) == uses == made.uses
@@ -296,12 +309,8 @@ def fetch_and_stop(service: Running, node: NodeWithKey, machine: Machine, at: in
     secret = secret_of(node.url)
     bundle = service.call(service.service._bundles.fetch(secret, time.time()))
     assert bundle
-    try:
-        client = FetchingClient(machine.identity, machine.key.thumbprint, "127.0.0.1", "r")
-        service.call(tracker.on_config_fetched(bundle, client))
-    except PowerLossError:
-        return True
-    return False
+    client = FetchingClient(machine.identity, machine.key.thumbprint, "127.0.0.1", "r")
+    return is_stopped(service, tracker.on_config_fetched(bundle, client))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -324,34 +333,13 @@ def test_first_fetch_is_continued_by_the_same_machine_only(service: Running, nam
 
 def test_killed_service_binds_each_url_to_one_of_two_machines(process: ServiceProcess) -> None:
     """Two machines fetch each URL until they have an answer, while the service is killed."""
-    answers: dict[tuple[str, str], Answer] = {}
-    running = threading.Event()
-    running.set()
     names = [f"bind-{number}" for number in range(ROUNDS)]
     urls = {name: process.api.url_of(name, MANAGED) for name in names}
     machines = {(name, each.id): Machine(process.api, name, each) for name in names for each in (ONE, TWO)}
-
-    def fetch(key: tuple[str, str]) -> None:
-        while key not in answers:
-            running.wait(60)
-            try:
-                answer = machines[key].fetch(urls[key[0]])
-            except (OSError, urllib3.exceptions.HTTPError):
-                continue
-            if answer.status in {200, 409}:
-                answers[key] = answer
-
-    with ThreadPoolExecutor(len(machines)) as threads:
-        for key in machines:
-            threads.submit(fetch, key)
-        while not answers:
-            threading.Event().wait(0.002)
-        running.clear()
-        process.kill(signal.SIGKILL)
-        process.start()
-        running.set()
+    requests = {" ".join(key): partial(machine.fetch, urls[machine.name]) for key, machine in machines.items()}
+    answers = answered_while_killed(process, requests, (1,))
     for name in names:
-        statuses = {each.id: answers[name, each.id].status for each in (ONE, TWO)}
+        statuses = {each.id: answers[f"{name} {each.id}"].status for each in (ONE, TWO)}
         assert sorted(statuses.values()) == [200, 409], statuses
         winner, loser = sorted(statuses, key=lambda each: statuses[each])
         machines[name, winner].admin = machines[name, loser].admin = process.api

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.service.rp.api.fake_clusters import SEED
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
+    from tests.service.rp.api.traffic_recorder import Answer
 
 CREATE: dict[str, Any] = {
     "properties": {
@@ -27,9 +30,18 @@ CREATE: dict[str, Any] = {
 }
 
 
-def test_create_returns_config_url(admin: Api, name: str) -> None:
-    made = admin.at(SEED).put(name, CREATE, url=True)
+@pytest.fixture
+def seed(admin: Api) -> Api:
+    return admin.at(SEED)
 
+
+@pytest.fixture
+def made(seed: Api, name: str) -> Answer:
+    """Returns the response to the creation of a node."""
+    return seed.put(name, CREATE, url=True)
+
+
+def test_create_returns_config_url(made: Answer) -> None:
     assert made.status == 201
     assert made.properties["provisioningState"] == "Succeeded"
     assert made.properties["configVersion"].isdigit()
@@ -37,14 +49,12 @@ def test_create_returns_config_url(admin: Api, name: str) -> None:
     assert made.properties["configUrlExpires"].endswith("Z")
 
 
-def test_config_bundle_contains_all_required_settings(admin: Api, name: str) -> None:
-    made = admin.at(SEED).put(name, CREATE, url=True).properties
-
-    fetched = admin.fetch(made["configUrl"])
+def test_config_bundle_contains_all_required_settings(seed: Api, made: Answer) -> None:
+    fetched = seed.fetch(made.properties["configUrl"])
 
     bundle = fetched.json
     assert fetched.status == 200
-    assert bundle["configVersion"] == made["configVersion"]
+    assert bundle["configVersion"] == made.properties["configVersion"]
     config = bundle["config"]
     assert config["continuousMonitoring"] is True
     assert config["azure"]["servicePrincipal"] == CREATE["properties"]["azureAuth"]["servicePrincipal"]
@@ -55,16 +65,15 @@ def test_config_bundle_contains_all_required_settings(admin: Api, name: str) -> 
     assert {"dnsServiceIP", "serverURL", "caCertData"} <= config["node"]["kubelet"].keys()
 
 
-def test_update_returns_whole_resource_without_secret(admin: Api, name: str) -> None:
-    first = admin.at(SEED).put(name, CREATE, url=True).properties
+def test_update_returns_whole_resource_without_secret(seed: Api, name: str, made: Answer) -> None:
     wanted = {**CREATE["properties"], "versions": {"kubernetes": "1.31.0", "containerd": "1.7.2"}}
 
-    updated = admin.at(SEED).put(name, {"properties": wanted})
+    updated = seed.put(name, {"properties": wanted})
 
     assert updated.status == 200
     assert updated.json["name"] == name
     shown = updated.properties
-    assert int(shown["configVersion"]) > int(first["configVersion"])
+    assert int(shown["configVersion"]) > int(made.properties["configVersion"])
     principal = {key: value for key, value in _principal(CREATE).items() if key != "clientSecret"}
     expected = {**wanted, "azureAuth": {"method": "servicePrincipal", "servicePrincipal": principal}}
     assert {key: shown[key] for key in expected} == expected
@@ -72,13 +81,13 @@ def test_update_returns_whole_resource_without_secret(admin: Api, name: str) -> 
     assert "configUrlExpires" not in shown
 
 
-def test_get_returns_node_with_config_and_status(admin: Api, name: str) -> None:
-    version = admin.at(SEED).put(name, CREATE).properties["configVersion"]
+def test_get_returns_node_with_config_and_status(seed: Api, name: str, made: Answer) -> None:
+    version = made.properties["configVersion"]
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}
     told = {"lastConfigApplied": "2024-02-26T14:00:00Z", "appliedConfigVersion": version}
-    admin.at(SEED).report(name, {"conditions": [condition], **told})
+    seed.report(name, {"conditions": [condition], **told})
 
-    shown = admin.at(SEED).get(name)
+    shown = seed.get(name)
 
     assert shown.json["name"] == name
     config = shown.properties["config"]
@@ -92,11 +101,10 @@ def test_get_returns_node_with_config_and_status(admin: Api, name: str) -> None:
     assert {key: status[key] for key in told} == told
 
 
-def test_list_returns_nodes_with_status(admin: Api, name: str) -> None:
-    admin.at(SEED).put(name, CREATE)
-    admin.at(SEED).report(name, {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]})
+def test_list_returns_nodes_with_status(seed: Api, name: str, made: Answer) -> None:
+    seed.report(name, {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]})
 
-    listed = admin.at(SEED).list()
+    listed = seed.list()
 
     [node] = [each for each in listed.json["value"] if each["name"] == name]
     assert node["properties"]["provisioningState"] == "Succeeded"
@@ -105,10 +113,8 @@ def test_list_returns_nodes_with_status(admin: Api, name: str) -> None:
     assert "config" not in node["properties"]
 
 
-def test_delete_returns_cleanup_summary(admin: Api, name: str) -> None:
-    admin.at(SEED).put(name, CREATE, url=True)
-
-    gone = admin.at(SEED).delete(name)
+def test_delete_returns_cleanup_summary(seed: Api, name: str, made: Answer) -> None:
+    gone = seed.delete(name)
 
     assert gone.status == 200
     assert gone.json == {
@@ -116,19 +122,17 @@ def test_delete_returns_cleanup_summary(admin: Api, name: str) -> None:
         "cleanup": {"configUrlRevoked": True, "bootstrapTokenRevoked": True, "monitoringDisabled": True},
         "note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately.",
     }
-    assert admin.at(SEED).get(name).status == 404
-    assert admin.at(SEED).delete(name).status == 204
+    assert seed.get(name).status == 404
+    assert seed.delete(name).status == 204
 
 
-def test_regenerate_token_returns_new_config_url(admin: Api, name: str) -> None:
-    first = admin.at(SEED).put(name, CREATE, url=True).properties
-
-    renewed = admin.at(SEED).regenerate(name)
+def test_regenerate_token_returns_new_config_url(seed: Api, name: str, made: Answer) -> None:
+    renewed = seed.regenerate(name)
 
     assert renewed.status == 200
     assert renewed.json.keys() == {"configVersion", "configUrl", "configUrlExpires"}
-    assert int(renewed.json["configVersion"]) > int(first["configVersion"])
-    assert renewed.json["configUrl"] != first["configUrl"]
+    assert int(renewed.json["configVersion"]) > int(made.properties["configVersion"])
+    assert renewed.json["configUrl"] != made.properties["configUrl"]
 
 
 def _principal(body: dict[str, Any]) -> Any:

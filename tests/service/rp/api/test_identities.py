@@ -112,12 +112,9 @@ def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joi
 
 
 def test_report_is_stored_when_cluster_refuses_the_grant(joining: Joining) -> None:
-    joining.service.clusters.away = True
-    try:
+    with joining.service.clusters.being_away():
         assert joining.begin().status != 200, "a join needs its access"
         assert joining.report({"agentVersion": "7.0"}).status == 200
-    finally:
-        joining.service.clusters.away = False
     assert joining.given is None
     assert joining.admin.status(joining.name)["agentVersion"] == "7.0"
 

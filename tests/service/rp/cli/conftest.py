@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ from tests.service.rp.cli.cli_harness import Person
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
@@ -44,6 +46,17 @@ def serving(made: ServiceSettings, clusters: list[ClusterInfo]) -> Iterator[Runn
         keys = tuple(each.id for each in encryption.list_keys(made.keys, {}))
         place.publish(instance_lock.RunningInstance(made.origin, made.host, made.port, 1, keys))
         yield service
+
+
+@dataclass(frozen=True)
+class LocalService(Person):
+    """A user of a machine, and the service there, which runs when a test says so."""
+
+    made: ServiceSettings
+    clusters: list[ClusterInfo]
+
+    def serving(self) -> AbstractContextManager[Running]:
+        return serving(self.made, self.clusters)
 
 
 def add_clusters(made: ServiceSettings, clusters: list[ClusterInfo]) -> None:

@@ -18,7 +18,7 @@ from aks_flex_rp.service import open_sealer
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.cli.cli_harness import Person
-from tests.service.rp.cli.conftest import add_clusters, serving
+from tests.service.rp.cli.conftest import LocalService, add_clusters, serving
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -42,23 +42,17 @@ ATTACKS = {
 
 
 @dataclass(frozen=True)
-class PoolFleet:
+class PoolFleet(LocalService):
     """A service with a node that has a secret, one with a pending bundle, and a deleted one.
 
     Its pool has two revisions, an enrolled machine, and one that waits for approval.
     """
 
-    made: ServiceSettings
-    clusters: list[ClusterInfo]
     url: str  # of the pending bundle
     enrolled: EnrollingMachine
     waiting: EnrollingMachine
     open_: PoolEnrolment
     manual: PoolEnrolment
-
-    @property
-    def person(self) -> Person:
-        return Person(self.made.state_dir)
 
     def contents(self, made: ServiceSettings | None = None) -> Any:
         """Returns all that the API shows, from a service that was started again."""
@@ -101,7 +95,7 @@ def fleet(made: ServiceSettings, clusters: list[ClusterInfo]) -> PoolFleet:
         url = service.admin.url_of("edge-2", token())
         service.admin.put("gone")
         service.admin.delete("gone")
-    return PoolFleet(made, clusters, url, enrolled, waiting, open_, manual)
+    return PoolFleet(made.state_dir, made, clusters, url, enrolled, waiting, open_, manual)
 
 
 class Cut(SqliteDatabase):
@@ -119,30 +113,30 @@ class Cut(SqliteDatabase):
 
 
 def test_all_data_survives_key_rotation_and_the_old_key_is_removable(fleet: PoolFleet) -> None:
-    before, person = fleet.contents(), fleet.person
-    [old] = person.does("keys list --json").json
-    new = person.does("keys add --json").json["id"]
-    assert old["id"] in person.does("keys prune").out.partition("still needed")[2]
-    assert ROTATED in person.does("keys rotate").out
-    assert person.does("keys prune").out == f"removed: {old['id']}\n"
-    assert [each["id"] for each in person.does("keys list --json").json] == [new]
-    assert person.does("keys rotate").out == "re-encrypted: nothing to do\n"
+    before = fleet.contents()
+    [old] = fleet.does("keys list --json").json
+    new = fleet.does("keys add --json").json["id"]
+    assert old["id"] in fleet.does("keys prune").out.partition("still needed")[2]
+    assert ROTATED in fleet.does("keys rotate").out
+    assert fleet.does("keys prune").out == f"removed: {old['id']}\n"
+    assert [each["id"] for each in fleet.does("keys list --json").json] == [new]
+    assert fleet.does("keys rotate").out == "re-encrypted: nothing to do\n"
 
-    assert person.does("records list").out == "All records are authentic.\n"
+    assert fleet.does("records list").out == "All records are authentic.\n"
     assert fleet.contents() == before
     fleet.check_machines_go_on()
 
 
 @pytest.mark.parametrize("changes", range(0, 16, 2))
 def test_interrupted_key_rotation_is_completed_by_next_run(fleet: PoolFleet, changes: int) -> None:
-    before, person = fleet.contents(), fleet.person
-    person.does("keys add")
+    before = fleet.contents()
+    fleet.does("keys add")
     with closing(raw_database.open_sqlite(fleet.made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
         asyncio.run(reseal(Cut(connection, changes), open_sealer(fleet.made)))
-    assert person.does("records list").out == "All records are authentic.\n"
-    person.does("keys rotate")
-    person.does("keys prune")
-    assert len(person.does("keys list --json").json) == 1
+    assert fleet.does("records list").out == "All records are authentic.\n"
+    fleet.does("keys rotate")
+    fleet.does("keys prune")
+    assert len(fleet.does("keys list --json").json) == 1
     assert fleet.contents() == before
 
 
@@ -150,26 +144,24 @@ def test_interrupted_key_rotation_is_completed_by_next_run(fleet: PoolFleet, cha
 def test_rotation_does_not_sign_what_someone_changed(fleet: PoolFleet, kind: str) -> None:
     with closing(sqlite3.connect(fleet.made.sqlite_file, isolation_level=None)) as database:
         assert database.execute(ATTACKS[kind]).rowcount
-    person = fleet.person
-    person.does("keys add")
-    done = person.types("keys rotate")
+    fleet.does("keys add")
+    done = fleet.types("keys rotate")
     assert done.code == 3
     assert "(not authentic)" in done.err
-    listed = person.does("records list --json").json
+    listed = fleet.does("records list --json").json
     assert {each["kind"] for each in listed["records"]} == {kind}
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_changed_record_is_shown_and_used_after_acceptance(fleet: PoolFleet, kind: str) -> None:
-    person = fleet.person
     with closing(sqlite3.connect(fleet.made.sqlite_file, isolation_level=None)) as database:
         assert database.execute(ATTACKS[kind]).rowcount
-    listed = person.does("records list --json").json
+    listed = fleet.does("records list --json").json
     for each in listed["records"]:
         assert each["kind"] == kind
-        assert each["digest"] in person.does("records show", each["name"]).out
-    person.does("records accept --all", "--digest", listed["digest"])
-    assert person.does("records list").out == "All records are authentic.\n"
+        assert each["digest"] in fleet.does("records show", each["name"]).out
+    fleet.does("records accept --all", "--digest", listed["digest"])
+    assert fleet.does("records list").out == "All records are authentic.\n"
     shown = str(fleet.contents())
     if kind == "enrolment":
         assert "'uses': 0" in shown

@@ -252,6 +252,16 @@ class Fleet:
         node = await self.node(name)
         await self.store.report(PLANT.key, name, node.status, 1.0 if silent else self.replica.clocks.wall)
 
+    async def idle(self, rounds: int = 5) -> None:
+        """Takes steps in which no node does anything."""
+        for _ in range(rounds):
+            await self.replica.step()
+
+    async def neighbour(self) -> Fleet:
+        """Returns another pool of the same replica, with nodes."""
+        await (other := Fleet(self.replica)).create()
+        return other
+
     async def steps(self, rounds: int) -> None:
         """Takes steps, and lets the nodes work after each."""
         for _ in range(rounds):
@@ -293,6 +303,9 @@ class Fleet:
             node = await self.node(name)
             found[name] = node.pool.revision if node.pool else 0
         return found
+
+    async def is_all_on(self, revision: int) -> bool:
+        return set((await self.revisions()).values()) == {revision}
 
     async def versions(self) -> PoolVersions:
         pool = await self.store.pool(PLANT.key, self.pool)

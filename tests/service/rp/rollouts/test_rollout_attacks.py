@@ -43,8 +43,7 @@ EXTREMES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
 async def test_extreme_report_does_not_stop_other_roll_outs(fleet: Fleet, extreme: dict[str, Any]) -> None:
-    other = Fleet(fleet.replica)
-    await other.create()
+    other = await fleet.neighbour()
     await fleet.start()
     await other.start()
     node = await fleet.node(fleet.names[0])
@@ -65,8 +64,7 @@ GARBAGE: dict[str, Any] = {
 async def test_damaged_status_of_a_node_stops_only_its_roll_out(fleet: Fleet, status: dict[str, Any]) -> None:
     """The status of nodes is not authenticated: a database administrator can write anything."""
 
-    other = Fleet(fleet.replica)
-    await other.create()
+    other = await fleet.neighbour()
     await fleet.start()
     await other.start()
     await fleet.replica.step()
@@ -86,14 +84,14 @@ async def test_many_edits_do_not_remove_the_source_revision(fleet: Fleet, monkey
 
     await fleet.start(waves=["100%"], gates=[{"name": "go", "approval": {}}])
     await fleet.run("Gates")
-    assert set((await fleet.revisions()).values()) == {2}
+    assert await fleet.is_all_on(2)
     for number in range(6):
         await fleet.write({**GOOD, "nodeConfig": {"maxPods": 100 + number}})
     await fleet.add(f"{fleet.pool}-new")
     assert (await fleet.node(f"{fleet.pool}-new")).pool.revision == 1  # type: ignore[union-attr]
     await fleet.order("reverse")
     await fleet.run("Reversed")
-    assert set((await fleet.revisions()).values()) == {1}
+    assert await fleet.is_all_on(1)
 
 
 async def test_many_edits_do_not_remove_what_is_rolled_out(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +101,7 @@ async def test_many_edits_do_not_remove_what_is_rolled_out(fleet: Fleet, monkeyp
     for number in range(6):
         await fleet.write({**GOOD, "nodeConfig": {"maxPods": 100 + number}})
     await fleet.run("Succeeded")
-    assert set((await fleet.revisions()).values()) == {2}
+    assert await fleet.is_all_on(2)
 
 
 async def test_pool_made_again_during_a_roll_out_knows_nothing_of_it(fleet: Fleet) -> None:
@@ -119,7 +117,7 @@ async def test_pool_made_again_during_a_roll_out_knows_nothing_of_it(fleet: Flee
     await fleet.create(BAD)
     await fleet.replica.step()
     await fleet.replica.step()
-    assert set((await fleet.revisions()).values()) == {1}
+    assert await fleet.is_all_on(1)
     assert await fleet.store.active_rollout(PLANT.key, fleet.pool) is None
     await fleet.start("r2", BETTER)
     await fleet.run("Succeeded", name="r2")
@@ -158,8 +156,7 @@ async def test_two_orders_at_once_leave_one_active_roll_out(fleet: Fleet) -> Non
 async def test_roll_outs_of_the_same_instant_do_not_share_a_gate(fleet: Fleet) -> None:
     """The number of a roll-out is a time. Another pool's gate of the same name must not answer for this one."""
 
-    other, gates = Fleet(fleet.replica), fleet.replica.gates
-    await other.create()
+    other, gates = await fleet.neighbour(), fleet.replica.gates
     gate = [job_gate("job", 3600)]
     numbers = [(await each.start(waves=["100%"], gates=gate)).number for each in (fleet, other)]
     assert numbers[0] == numbers[1]
@@ -195,9 +192,8 @@ async def test_foreign_node_row_stops_the_roll_out(fleet: Fleet) -> None:
         " AND o.node = rollout_nodes.node) WHERE rollout <> $1",
         first,
     )
-    for _ in range(5):
-        await fleet.replica.step()
-    assert set((await fleet.revisions()).values()) == {2}
+    await fleet.idle()
+    assert await fleet.is_all_on(2)
 
 
 async def test_deleted_canary_does_not_start_the_next_wave(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,8 +204,7 @@ async def test_deleted_canary_does_not_start_the_next_wave(fleet: Fleet, caplog:
     await fleet.replica.step()
     await fleet.execute("DELETE FROM rollout_nodes WHERE pool = $1 AND wave = 0", fleet.pool)
     fleet.provider_is_away(60)
-    for _ in range(5):
-        await fleet.replica.step()
+    await fleet.idle()
     assert await fleet.given() == [(fleet.names[0], 2)]
     assert "the rows of 1 of its nodes were deleted" in caplog.text
 
@@ -236,6 +231,5 @@ async def test_earlier_version_of_a_roll_out_is_refused(fleet: Fleet) -> None:
     )
     await fleet.execute(text, *row, fleet.pool)
     before = await fleet.revisions()
-    for _ in range(5):
-        await fleet.replica.step()
+    await fleet.idle()
     assert await fleet.revisions() == before

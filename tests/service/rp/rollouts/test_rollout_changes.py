@@ -57,8 +57,7 @@ async def test_node_that_leaves_between_decision_and_writing_is_no_failure(fleet
 
 
 async def test_pool_deleted_during_a_roll_out_ends_it(fleet: Fleet) -> None:
-    other = Fleet(fleet.replica)
-    await other.create()
+    other = await fleet.neighbour()
     fleet.stuck = set(fleet.names)
     await fleet.start()
     fleet.replica.clocks.advance(1)
@@ -85,7 +84,7 @@ async def test_abort_during_a_reversal_begins_nothing_more(fleet: Fleet) -> None
     fleet.breaks()  # and nobody is lost: a roll-out back to revision 1
     await fleet.start("back", BETTER, revision=1)
     await fleet.run("Succeeded", name="back")
-    assert set((await fleet.revisions()).values()) == {1}
+    assert await fleet.is_all_on(1)
 
 
 async def test_bar_that_a_person_lifts_during_a_reversal_stays_lifted(fleet: Fleet) -> None:
@@ -131,7 +130,7 @@ CHANGES = {
 async def test_roll_out_whose_record_was_changed_by_hand_stops(
     fleet: Fleet, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await (other := Fleet(fleet.replica)).create()
+    other = await fleet.neighbour()
     fleet.stuck = set(fleet.names)
     await fleet.start(template=BAD)
     fleet.replica.clocks.advance(1)
@@ -144,8 +143,7 @@ async def test_roll_out_whose_record_was_changed_by_hand_stops(
     await other.run("Succeeded")  # others go on
     with suppress(RecordRefused):
         await fleet.work()
-    for _ in range(5):
-        await fleet.replica.step()
+    await fleet.idle()
     assert await fleet.given() == given
     assert [each for each in await fleet.store.audit(limit=100) if each.what.value == "record.refused"]
     told = [each for each in caplog.records if f"of the pool {fleet.pool} is not stepped" in each.getMessage()]
@@ -157,7 +155,7 @@ async def test_roll_out_whose_record_was_changed_by_hand_stops(
 
 @pytest.mark.parametrize("database", [None])  # PostgreSQL takes nothing but numbers
 async def test_version_that_is_no_number_stops_one_roll_out_alone(fleet: Fleet) -> None:
-    await (other := Fleet(fleet.replica)).create()
+    other = await fleet.neighbour()
     fleet.stuck = set(fleet.names)
     await fleet.start()
     fleet.replica.clocks.advance(1)
@@ -220,8 +218,7 @@ async def test_roll_out_that_cannot_be_read_is_logged_once_and_tried_later(
         raise ValueError("not a node")
 
     fleet.store.rollout_nodes = fail  # type: ignore[assignment]
-    for _ in range(3):
-        await fleet.replica.step()
+    await fleet.idle(3)
     assert [each.getMessage() for each in caplog.records if each.exc_info] == [
         f"The roll-out r1 of the pool {fleet.pool} cannot be read. It is tried again."
     ]

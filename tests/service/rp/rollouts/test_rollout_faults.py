@@ -33,7 +33,7 @@ async def test_node_that_goes_silent_in_the_soak_comes_back_later(fleet: Fleet) 
     await fleet.note_silence()
     await fleet.steps(5)
     assert (await fleet.states())[first] == "Reversed"
-    assert set((await fleet.revisions()).values()) == {1}
+    assert await fleet.is_all_on(1)
     assert not (await fleet.stored()).open
 
 
@@ -47,7 +47,7 @@ async def test_node_offline_for_a_whole_roll_out_gets_the_newest(fleet: Fleet) -
     await fleet.run("Succeeded", name="r2")
     await fleet.note_silence()
     await fleet.steps(5)
-    assert set((await fleet.revisions()).values()) == {3}
+    assert await fleet.is_all_on(3)
     assert await fleet.given("r1") == [(name, 2) for name in fleet.names[:3]]  # never the older one
     assert (await fleet.states("r2"))[last] == "Updated"
 
@@ -183,8 +183,7 @@ async def test_abort_ends_the_gate_that_runs_and_removes_its_jobs(fleet: Fleet) 
     while not gates.runs:
         await fleet.replica.step()
     await fleet.order("abort")
-    for _ in range(3):
-        await fleet.replica.step()
+    await fleet.idle(3)
     assert [each.id for each in gates.cleaned] == [gates.runs[0].id]
     [shown] = (await fleet.shown())["gateResults"]
     assert (shown["state"], shown["message"]) == ("Failed", "The roll-out ended before it answered.")
@@ -202,5 +201,5 @@ async def test_gate_that_flaps_between_waves_stops_the_next(fleet: Fleet) -> Non
     assert found.state["reason"].endswith("failed: Errors: 12 %.")
     results = [(each["wave"], each["state"]) for each in (await fleet.shown())["gateResults"]]
     assert results[-1][1] == "Failed"
-    assert set((await fleet.revisions()).values()) == {1}
+    assert await fleet.is_all_on(1)
     assert fleet.names[3] not in {name for name, _ in await fleet.given()}

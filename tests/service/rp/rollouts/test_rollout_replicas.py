@@ -120,7 +120,7 @@ async def test_stale_success_does_not_make_a_reversed_revision_stable(
         blocked.release()
         await stopped
         assert (await fleet.versions()).stable == 1
-        assert set((await fleet.revisions()).values()) == {1}
+        assert await fleet.is_all_on(1)
 
 
 # Processes

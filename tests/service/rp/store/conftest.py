@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -13,7 +14,7 @@ from tests.service.rp.store.builders import record_authenticator, started
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -77,6 +78,18 @@ def place(request: pytest.FixtureRequest) -> Any:
 def store(place: Place) -> AbstractAsyncContextManager[Store]:
     """Returns a store that runs during a coroutine test."""
     return started(place())
+
+
+@pytest.fixture
+def replicas(place: Place) -> AbstractAsyncContextManager[tuple[Store, Store]]:
+    """Returns two stores of one database, which run during a coroutine test."""
+
+    @asynccontextmanager
+    async def both() -> AsyncIterator[tuple[Store, Store]]:
+        async with started(place()) as one, started(place()) as other:
+            yield one, other
+
+    return both()
 
 
 @pytest.fixture

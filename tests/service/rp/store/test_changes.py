@@ -11,7 +11,7 @@ from tests.service.rp.store.builders import comes, next_of, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
-    from tests.service.rp.store.conftest import Place, PostgresPlace
+    from tests.service.rp.store.conftest import Place
 
 
 async def test_all_subscribers_receive_writes_and_deletions(store: Store) -> None:
@@ -51,9 +51,9 @@ async def test_change_subscription_ends_when_store_stops(place: Place) -> None:
         await next_of(changes)
 
 
-async def test_write_on_one_replica_notifies_the_other(postgres: PostgresPlace) -> None:
-    one, other = postgres(), postgres()
-    await asyncio.gather(one.start(), other.start())
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_write_on_one_replica_notifies_the_other(replicas: tuple[Store, Store]) -> None:
+    one, other = replicas
     here, there = one.changes(), other.changes()
     for version in range(1, 20):
         expected = f"edge-1-{version - 1}" if version > 1 else None
@@ -61,7 +61,6 @@ async def test_write_on_one_replica_notifies_the_other(postgres: PostgresPlace) 
         assert await comes(there, NodeWritten("/c", "edge-1", version))
         assert await comes(here, NodeWritten("/c", "edge-1", version))
     assert await other.node("/c", "edge-1") == node(version=19)
-    await asyncio.gather(one.stop(), other.stop())
 
 
 async def test_lagging_subscriber_receives_newest_change_of_each_node() -> None:

@@ -11,7 +11,7 @@ from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
-    from tests.service.rp.store.conftest import Place, PostgresPlace
+    from tests.service.rp.store.conftest import PostgresPlace
 
 WRITERS = 100
 
@@ -24,20 +24,17 @@ async def won(store: Store, writer: int, version: int, expected: str | None) -> 
     return True
 
 
-async def test_one_of_many_concurrent_writes_to_same_node_succeeds(place: Place) -> None:
-    stores = [place(), place()]
-    await asyncio.gather(*(store.start() for store in stores))
+async def test_one_of_many_concurrent_writes_to_same_node_succeeds(replicas: tuple[Store, Store]) -> None:
     expected, winners = None, []
     for version in range(1, 6):
-        results = await asyncio.gather(*(won(stores[one % 2], one, version, expected) for one in range(WRITERS)))
+        results = await asyncio.gather(*(won(replicas[one % 2], one, version, expected) for one in range(WRITERS)))
         assert results.count(True) == 1
         winners.append(str(results.index(True)))
         expected = f"{version}-{winners[-1]}"
-    found = await stores[0].node("/c", "edge-1")
+    found = await replicas[0].node("/c", "edge-1")
     assert found
     assert found.etag == expected
-    assert [one.what for one in await stores[0].audit()] == winners[::-1]
-    await asyncio.gather(*(store.stop() for store in stores))
+    assert [one.what for one in await replicas[0].audit()] == winners[::-1]
 
 
 async def test_all_concurrent_writes_of_a_group_commit_are_stored(store: Store) -> None:
@@ -70,12 +67,10 @@ async def test_reads_return_every_acknowledged_write(store: Store) -> None:
     await asyncio.gather(*(write_and_read(f"edge-{one}") for one in range(10)))
 
 
-async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(place: Place) -> None:
+async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(replicas: tuple[Store, Store]) -> None:
     """Both replicas write the same nodes in opposite order."""
-    stores = [place(), place()]
-    await asyncio.gather(*(store.start() for store in stores))
     names = [f"edge-{one}" for one in range(20)]
-    await asyncio.gather(*(stores[0].put_node(node(name), None) for name in names))
+    await asyncio.gather(*(replicas[0].put_node(node(name), None) for name in names))
 
     async def disturb(store: Store, order: list[str], moment: float) -> None:
         await asyncio.gather(
@@ -84,11 +79,10 @@ async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(place: Pla
         )
 
     for moment in range(1, 11):
-        await asyncio.gather(disturb(stores[0], names, moment), disturb(stores[1], names[::-1], moment))
-    page = await stores[0].nodes("/c")
+        await asyncio.gather(disturb(replicas[0], names, moment), disturb(replicas[1], names[::-1], moment))
+    page = await replicas[0].nodes("/c")
     assert {one.last_seen for one in page.nodes} == {10.0}
     assert {one.status["at"] for one in page.nodes} == {10.0}
-    await asyncio.gather(*(store.stop() for store in stores))
 
 
 async def test_replicas_do_not_deadlock_regardless_of_cluster_order(postgres: PostgresPlace) -> None:

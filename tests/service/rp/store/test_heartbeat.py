@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.heartbeat import HeartbeatChange
     from aks_flex_rp.store.model import Node
-    from tests.service.rp.store.conftest import Place
 
 SINCE = 1000.0
 
@@ -48,18 +47,14 @@ async def test_only_monitored_nodes_without_recent_heartbeat_are_silent(store: S
     assert await found(store) == [("Old", True)]
 
 
-async def test_silence_is_noted_and_notified_once_across_replicas(store: Store, place: Place) -> None:
+async def test_silence_is_noted_and_notified_once_across_replicas(replicas: tuple[Store, Store]) -> None:
+    store, other = replicas
     await store.put_node(managed_node(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
-    other = place()
-    await other.start()
-    try:
-        seen = [await the_one(store), await the_one(other)]
-        noted = await asyncio.gather(
-            store.note_silence(seen[0], SINCE, [message("a")]), other.note_silence(seen[1], SINCE, [message("b")])
-        )
-    finally:
-        await other.stop()
+    seen = [await the_one(store), await the_one(other)]
+    noted = await asyncio.gather(
+        store.note_silence(seen[0], SINCE, [message("a")]), other.note_silence(seen[1], SINCE, [message("b")])
+    )
     assert sorted(noted) == [False, True]
     assert await found(store) == []
     assert [each.messages for each in await store.pending_messages()] == [1]

@@ -12,7 +12,6 @@ from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
-    from tests.service.rp.store.conftest import Place
 
 NOW = 1000.0
 
@@ -62,17 +61,13 @@ async def ids(store: Store) -> list[str]:
     return found
 
 
-async def test_claimed_message_is_not_given_to_other_senders(store: Store, place: Place) -> None:
-    other = place()
-    await other.start()
-    try:
-        await add_messages(store, *(message(str(number), f"edge-{number}") for number in range(40)))
-        both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
-        left = await due(store, limit=40)  # concurrent readers may get fewer messages than requested
-        assert sorted(int(each) for some in (*both, left) for each in some) == list(range(40))
-        assert await due(other) == []
-    finally:
-        await other.stop()
+async def test_claimed_message_is_not_given_to_other_senders(replicas: tuple[Store, Store]) -> None:
+    store, other = replicas
+    await add_messages(store, *(message(str(number), f"edge-{number}") for number in range(40)))
+    both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
+    left = await due(store, limit=40)  # concurrent readers may get fewer messages than requested
+    assert sorted(int(each) for some in (*both, left) for each in some) == list(range(40))
+    assert await due(other) == []
 
 
 async def test_pending_messages_show_count_age_and_last_failure(store: Store) -> None:

@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from aks_flex_rp.store.changes import Disconnected, NodeWritten, Resync
@@ -16,7 +15,7 @@ from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from tests.remedies.catalogue import advice
-from tests.service.rp.store.builders import event, next_of, node, record_authenticator
+from tests.service.rp.store.builders import event, next_of, node, record_authenticator, started, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -103,17 +102,15 @@ async def test_store_recovers_when_postgres_restarts_under_load(
 async def test_disconnected_listener_resyncs_and_receives_changes_again(
     postgres: PostgresPlace, server: PostgresServer
 ) -> None:
-    one, other = postgres(), postgres()
-    await asyncio.gather(one.start(), other.start())
-    changes = one.changes()
-    assert await asyncio.to_thread(server.query, LISTENERS) == "2"
-    told = await next_of(changes)
-    assert told in (Disconnected(), Resync())  # a late reader sees only the last event
-    if told == Disconnected():
-        assert await next_of(changes) == Resync()
-    await other.put_node(node(), None)
-    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
-    await asyncio.gather(one.stop(), other.stop())
+    async with started(postgres()) as one, started(postgres()) as other:
+        changes = one.changes()
+        assert await asyncio.to_thread(server.query, LISTENERS) == "2"
+        told = await next_of(changes)
+        assert told in (Disconnected(), Resync())  # a late reader sees only the last event
+        if told == Disconnected():
+            assert await next_of(changes) == Resync()
+        await other.put_node(node(), None)
+        assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
 
 
 @pytest.mark.remedy("database-unavailable")
@@ -151,14 +148,10 @@ async def test_replicas_starting_together_create_tables_once(postgres: PostgresP
 
 
 async def test_postgres_store_enforces_synchronous_commit(postgres: PostgresPlace) -> None:
-    connection = await asyncpg.connect(postgres.address)
     database = postgres.address.rpartition("/")[2]
-    await connection.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
-    await connection.close()
-    store = postgres()
-    await store.start()
-    assert [row[0] for row in await store._read("SHOW synchronous_commit")] == ["on"]
-    await store.stop()
+    await write(postgres, f"ALTER DATABASE {database} SET synchronous_commit = off")
+    async with started(postgres()) as store:
+        assert [row[0] for row in await store._read("SHOW synchronous_commit")] == ["on"]
 
 
 async def test_invalid_database_address_is_a_permanent_error(postgres: PostgresPlace) -> None:

@@ -110,63 +110,57 @@ WRONG_TYPES = [
 
 
 @pytest.mark.parametrize("change", WRONG_TYPES)
-async def test_row_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
+async def test_row_with_a_wrong_type_does_not_hide_others(
+    sqlite_store: SqliteStore, sqlite: SqlitePlace, change: str
+) -> None:
     """Attack: SQLite stores any type in a column, and a row that cannot be parsed breaks the list of the fleet."""
-    store = sqlite()
-    await store.start()
     for key in ("edge-1", "edge-2", "edge-3"):
-        await store.put_node(node(key), None)
+        await sqlite_store.put_node(node(key), None)
     await write(sqlite, f"UPDATE nodes SET {change} WHERE key = 'edge-2'")  # noqa: S608 - the attack
 
-    assert await refusal(store, "edge-2")
-    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-1", "edge-3"]
-    await store.repair_fleet()
+    assert await refusal(sqlite_store, "edge-2")
+    assert [each.key for each in (await sqlite_store.nodes("/c")).nodes] == ["edge-1", "edge-3"]
+    await sqlite_store.repair_fleet()
     with pytest.raises(RecordRefused):
-        await store.last_known_node("/c", "edge-2")
-    assert await store.delete_node("/c", "edge-2", None)
-    known = await store.last_known_node("/c", "edge-2")
-    await store.put_node(node("edge-2", version=known.version + 1), None)
-    assert await store.node("/c", "edge-2")
-    await store.stop()
+        await sqlite_store.last_known_node("/c", "edge-2")
+    assert await sqlite_store.delete_node("/c", "edge-2", None)
+    known = await sqlite_store.last_known_node("/c", "edge-2")
+    await sqlite_store.put_node(node("edge-2", version=known.version + 1), None)
+    assert await sqlite_store.node("/c", "edge-2")
 
 
-async def test_row_with_a_key_that_is_no_text_ends_no_list(sqlite: SqlitePlace) -> None:
-    store = sqlite()
-    await store.start()
+async def test_row_with_a_key_that_is_no_text_ends_no_list(sqlite_store: SqliteStore, sqlite: SqlitePlace) -> None:
     for key in ("edge-1", "edge-2", "edge-3"):
-        await store.put_node(node(key), None)
+        await sqlite_store.put_node(node(key), None)
     await write(sqlite, "UPDATE nodes SET key = x'ff' WHERE key = 'edge-3'")
-    first = await store.nodes("/c", limit=1)
+    first = await sqlite_store.nodes("/c", limit=1)
     assert ([each.key for each in first.nodes], first.after) == (["edge-1"], "edge-1")
-    second = await store.nodes("/c", "edge-1", limit=2)
+    second = await sqlite_store.nodes("/c", "edge-1", limit=2)
     assert [each.key for each in second.nodes] == ["edge-2"]
     assert second.after is None
-    await store.stop()
 
 
 @pytest.mark.parametrize("change", ["status = 7", "status = 'text'", "status = '[]'"])
-async def test_node_with_a_damaged_report_is_shown_without_it(sqlite: SqlitePlace, change: str) -> None:
-    store = sqlite()
-    await store.start()
-    await store.put_node(node(), None)
+async def test_node_with_a_damaged_report_is_shown_without_it(
+    sqlite_store: SqliteStore, sqlite: SqlitePlace, change: str
+) -> None:
+    await sqlite_store.put_node(node(), None)
     await write(sqlite, f"UPDATE nodes SET {change}", "UPDATE fleet SET last_seen = 'text'")  # noqa: S608
-    found = await store.node("/c", "edge-1")
+    found = await sqlite_store.node("/c", "edge-1")
     assert found
     assert (found.status, found.last_seen) == ({}, 0.0)
-    await store.stop()
 
 
 @pytest.mark.parametrize("change", ["connection = 7", "facts = x'00'", "version = 'text'", "code = x'00'"])
-async def test_cluster_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
-    store = sqlite()
-    await store.start()
-    await store.put_cluster(cluster(), None)
-    await store.put_cluster(cluster("/d"), None)
+async def test_cluster_with_a_wrong_type_does_not_hide_others(
+    sqlite_store: SqliteStore, sqlite: SqlitePlace, change: str
+) -> None:
+    await sqlite_store.put_cluster(cluster(), None)
+    await sqlite_store.put_cluster(cluster("/d"), None)
     await write(sqlite, f"UPDATE clusters SET {change} WHERE key = '/c'")  # noqa: S608 - the attack
     with pytest.raises(RecordRefused):
-        await store.cluster("/c")
-    assert [each.key for each in await store.clusters()] == ["/d"]
-    await store.stop()
+        await sqlite_store.cluster("/c")
+    assert [each.key for each in await sqlite_store.clusters()] == ["/d"]
 
 
 async def test_swapped_rows_are_refused(store: Store, place: Place) -> None:
@@ -480,11 +474,8 @@ async def test_deletion_mark_of_another_type_is_refused(sqlite: SqlitePlace, val
         await store.stop()
 
 
-async def test_review_shows_an_invalid_deletion_mark(sqlite: SqlitePlace) -> None:
-    store = sqlite()
-    await store.start()
-    await store.put_node(node(), None)
-    await store.stop()
+async def test_review_shows_an_invalid_deletion_mark(sqlite_store: SqliteStore, sqlite: SqlitePlace) -> None:
+    await sqlite_store.put_node(node(), None)
     await mark(sqlite, "''")
     codes = record_authenticator().codes
     with closing(connect(f"file:{sqlite.address}")) as connection:

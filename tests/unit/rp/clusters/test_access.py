@@ -30,10 +30,18 @@ class Scene:
         self.client = self.api.client()
         self.keeping = AccessController("lab", self.client, self.heard, settle)
 
+    async def grant(self, given: ClusterAccess) -> None:
+        await access.grant_access(self.client, "edge-1", given)
+
     async def restarted(self) -> None:
         """Lists the bindings, as at the start of a watch."""
         items, _ = await self.client.list(BINDINGS, labelSelector=IDENTITY_LABEL)
         await self.keeping.listed(items)
+
+    async def settled(self) -> None:
+        """Starts a watch, and lets it clean up."""
+        await self.restarted()
+        await self.keeping.clean_up()
 
     def gives(self) -> tuple[str, str] | None:
         binding: dict[str, Any] | None = self.api.objects.get(PATH)
@@ -57,19 +65,19 @@ def test_role_of_exec_nodes_cannot_list_secrets_or_leave_its_kind() -> None:
 
 async def test_identity_is_bound_to_role_required_by_join_method() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
+    await scene.grant(EXEC)
     assert scene.gives() == (KUBELET_ROLE, OID)
 
-    await access.grant_access(scene.client, "edge-1", CERTIFICATE)
+    await scene.grant(CERTIFICATE)
     assert scene.gives() == ("system:node-bootstrapper", OID)
 
-    await access.grant_access(scene.client, "edge-1", ClusterAccess(OTHER, AccessMethod.CERTIFICATE))
+    await scene.grant(ClusterAccess(OTHER, AccessMethod.CERTIFICATE))
     assert scene.gives() == ("system:node-bootstrapper", OTHER)
 
 
 async def test_modified_role_binding_is_not_recognized() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
+    await scene.grant(EXEC)
     assert access.read_binding(scene.api.objects[PATH]) == EXEC
     assert await access.identity_nodes(scene.client, OID) == ["edge-1"]
     assert await access.identity_nodes(scene.client, OTHER) == []
@@ -84,8 +92,7 @@ async def test_role_binding_with_only_our_label_is_ignored() -> None:
     scene.api.put(
         f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY_LABEL: OID}}, "roleRef": {"name": "view"}}
     )
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.settled()
 
     assert f"{BINDINGS}/somebodys" in scene.api.objects
     assert await access.identity_nodes(scene.client, OID) == []
@@ -93,9 +100,8 @@ async def test_role_binding_with_only_our_label_is_ignored() -> None:
 
 async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.grant(EXEC)
+    await scene.settled()
 
     assert scene.gives() is None
     assert scene.heard.told == [("withdrawn", "edge-1")]
@@ -104,8 +110,7 @@ async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
 async def test_missing_or_modified_role_binding_is_restored() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.settled()
     assert scene.gives() == (KUBELET_ROLE, OID)
 
     changed = scene.api.put(PATH, {**scene.api.objects[PATH], "subjects": []})
@@ -116,10 +121,9 @@ async def test_missing_or_modified_role_binding_is_restored() -> None:
 
 async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
+    await scene.grant(EXEC)
     scene.heard.given["edge-1"] = ClusterAccess(OTHER, AccessMethod("later"))
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.settled()
 
     assert scene.gives() == (KUBELET_ROLE, OID)
     assert scene.heard.told == []
@@ -145,9 +149,8 @@ async def test_role_binding_modified_during_restore_is_restored_again() -> None:
 
 async def test_recently_granted_access_is_not_withdrawn() -> None:
     scene = Scene(settle=60)
-    await access.grant_access(scene.client, "edge-1", EXEC)
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.grant(EXEC)
+    await scene.settled()
 
     assert scene.gives() == (KUBELET_ROLE, OID)
 
@@ -155,7 +158,7 @@ async def test_recently_granted_access_is_not_withdrawn() -> None:
 async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
-    await access.grant_access(scene.client, "edge-1", EXEC)
+    await scene.grant(EXEC)
     await scene.restarted()
 
     del scene.heard.given["edge-1"]
@@ -172,11 +175,10 @@ async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
 
 async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
-    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
+    await scene.grant(EXEC)
+    scene.api.put(NODE, {"metadata": {"labels": MANAGED_LABEL}})
     scene.heard.deletions["edge-1"] = time.time()
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.settled()
     assert scene.gives() == (KUBELET_ROLE, OID)
 
     del scene.api.objects[NODE]
@@ -187,18 +189,17 @@ async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() ->
 
 async def test_access_of_deleted_node_is_withdrawn_after_timeout() -> None:
     scene = Scene()
-    await access.grant_access(scene.client, "edge-1", EXEC)
-    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
+    await scene.grant(EXEC)
+    scene.api.put(NODE, {"metadata": {"labels": MANAGED_LABEL}})
     scene.heard.deletions["edge-1"] = time.time() - LOST_AFTER_SECONDS - 1
-    await scene.restarted()
-    await scene.keeping.clean_up()
+    await scene.settled()
     assert scene.gives() is None
 
 
 async def test_consistent_access_requires_no_cluster_requests() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
-    await access.grant_access(scene.client, "edge-1", EXEC)
+    await scene.grant(EXEC)
     await scene.restarted()
     scene.keeping.mark_due("edge-1")
     scene.keeping.mark_due("edge-2")

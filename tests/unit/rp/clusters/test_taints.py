@@ -45,20 +45,36 @@ def after(before: dict[str, Any], taints: DesiredTaints) -> list[dict[str, Any]]
     return found
 
 
-def test_desired_taints_are_added_to_existing_ones() -> None:
-    assert after(node(UNREACHABLE, OPERATORS), wanted(taint("a", "1"))) == [UNREACHABLE, OPERATORS, taint("a", "1")]
+FOREIGN = (UNREACHABLE, OPERATORS)
+LIAR = node(*FOREIGN, brought=[*FOREIGN])
+GARBAGE = ["", "{", "7", "[7]", '[{"key": 7}]', '{"a": 1}', '[{"key": [], "effect": 1}]', "[" * 100_000]
 
 
-def test_only_former_managed_taints_are_removed() -> None:
-    before = node(UNREACHABLE, OPERATORS, taint("a"), taint("b"), brought=[taint("a"), taint("b")])
-
-    assert after(before, wanted(taint("b"), former=("a",))) == [UNREACHABLE, OPERATORS, taint("b")]
-
-
-def test_taint_value_is_updated_only_for_same_key_and_effect() -> None:
-    before = node(taint("a", "1"), taint("a", "1", "NoExecute"), brought=[taint("a", "1")])
-
-    assert after(before, wanted(taint("a", "2"))) == [taint("a", "1", "NoExecute"), taint("a", "2")]
+@pytest.mark.parametrize(
+    ("before", "desired", "expected"),
+    [
+        pytest.param(node(*FOREIGN), wanted(taint("a", "1")), [*FOREIGN, taint("a", "1")], id="added"),
+        pytest.param(
+            node(*FOREIGN, taint("a"), taint("b"), brought=[taint("a"), taint("b")]),
+            wanted(taint("b"), former=("a",)),
+            [*FOREIGN, taint("b")],
+            id="former one removed",
+        ),
+        pytest.param(
+            node(taint("a", "1"), taint("a", "1", "NoExecute"), brought=[taint("a", "1")]),
+            wanted(taint("a", "2")),
+            [taint("a", "1", "NoExecute"), taint("a", "2")],
+            id="value of the same key and effect",
+        ),
+        pytest.param(node(OPERATORS, taint("a")), wanted(former=("a",)), [OPERATORS], id="set at registration"),
+        pytest.param(LIAR, wanted(), [*FOREIGN], id="forged annotation"),
+        *((node(OPERATORS, brought=text), wanted(taint("a")), [OPERATORS, taint("a")]) for text in GARBAGE),
+    ],
+)
+def test_only_own_taints_of_a_node_are_changed(
+    before: dict[str, Any], desired: DesiredTaints, expected: list[dict[str, Any]]
+) -> None:
+    assert after(before, desired) == expected
 
 
 def test_taints_set_at_registration_are_only_recorded_in_annotation() -> None:
@@ -67,10 +83,6 @@ def test_taints_set_at_registration_are_only_recorded_in_annotation() -> None:
     assert change
     assert change["spec"]["taints"] == [taint("a")]
     assert json.loads(change["metadata"]["annotations"][TAINTS_ANNOTATION]) == [taint("a")]
-
-
-def test_former_taint_set_at_registration_is_removed() -> None:
-    assert after(node(OPERATORS, taint("a")), wanted(former=("a",))) == [OPERATORS]
 
 
 @pytest.mark.parametrize(
@@ -88,29 +100,6 @@ def test_taints_are_not_patched_when_applied_taints_match_desired(
     before: dict[str, Any], taints: DesiredTaints
 ) -> None:
     assert taint_patch(before, taints) is None
-
-
-def test_forged_taints_annotation_does_not_remove_foreign_taints() -> None:
-    liar = node(UNREACHABLE, OPERATORS, brought=[UNREACHABLE, OPERATORS])
-
-    assert after(liar, wanted()) == [UNREACHABLE, OPERATORS]
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        "",
-        "{",
-        "7",
-        "[7]",
-        '[{"key": 7}]',
-        '{"a": 1}',
-        '[{"key": [], "effect": 1}]',
-        pytest.param("[" * 100_000, id="deep"),
-    ],
-)
-def test_malformed_taints_annotation_is_ignored(garbage: str) -> None:
-    assert after(node(OPERATORS, brought=garbage), wanted(taint("a"))) == [OPERATORS, taint("a")]
 
 
 def test_taints_of_kubernetes_are_neither_added_nor_removed() -> None:

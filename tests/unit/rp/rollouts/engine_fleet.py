@@ -13,6 +13,7 @@ from aks_flex_rp.rollouts.states import Apply, NodeReport, NodeState, Phase, Rol
 
 WAVES = (Share(1), Share(percent=50), Share(percent=100))
 PLAN = RolloutPlan(2, WAVES, soak_seconds=60.0, node_seconds=300.0, stage_seconds=0.0, on_failure=OnFailure.HALT)
+ALL_AT_ONCE = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9))
 
 
 @dataclass

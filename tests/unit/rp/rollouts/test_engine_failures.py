@@ -9,7 +9,7 @@ import pytest
 from aks_flex_rp.rollouts.plan import OnFailure, PlannedGate, Share
 from aks_flex_rp.rollouts.states import NodeReport, NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for
-from tests.unit.rp.rollouts.engine_fleet import PLAN, Fleet, state
+from tests.unit.rp.rollouts.engine_fleet import ALL_AT_ONCE, PLAN, Fleet, state
 
 
 def test_wave_needs_a_fresh_report_after_its_soak() -> None:
@@ -38,7 +38,7 @@ def test_failure_halts_at_once() -> None:
 
 
 def test_failed_node_that_uses_up_the_budget_is_named() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=1), 3)
+    fleet = Fleet(replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=1), 3)
     fleet.step()
     fleet.report("n0", failure="containerd does not start", ready=False, unready=True)
     assert fleet.step() == []
@@ -86,7 +86,7 @@ def test_node_that_goes_silent_during_its_update_fails_in_time() -> None:
 
 
 def test_nodes_that_fail_together_are_all_brought_back() -> None:
-    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.report("n0", failure="broken")
@@ -122,7 +122,7 @@ def test_no_success_if_every_node_failed_within_the_limit() -> None:
 
 
 def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
+    fleet = Fleet(ALL_AT_ONCE, 2)
     fleet.report("n1", passive=True)
     fleet.update_first_node()
     fleet.report("n1", ready=False, unready=True)
@@ -183,7 +183,7 @@ def test_what_was_staged_is_taken_back_after_a_halt() -> None:
 
 
 def test_abort_during_a_reversal_stops_it() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=0), 3)
+    fleet = Fleet(replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=0), 3)
     fleet.update_first_node()
     fleet.rollout.reverse("a person", fleet.now)
     assert fleet.step() == ["n1"]  # it is being updated, and unavailable already
@@ -194,7 +194,7 @@ def test_abort_during_a_reversal_stops_it() -> None:
 
 
 def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
-    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.succeed("n0", "n1")
@@ -212,7 +212,7 @@ def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
 
 
 def test_person_can_try_a_failed_reversal_again() -> None:
-    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9), on_failure=OnFailure.REVERSE)
+    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
     fleet = Fleet(plan, 1)
     fleet.step()
     fleet.report("n0", failure="broken")
@@ -229,7 +229,7 @@ def test_person_can_try_a_failed_reversal_again() -> None:
 
 
 def test_failed_node_that_is_down_counts_as_unavailable() -> None:
-    plan = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(1), max_failures=5)
+    plan = replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=5)
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.report("n0", failure="broken", ready=False, unready=True)

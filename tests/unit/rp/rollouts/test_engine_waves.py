@@ -9,7 +9,7 @@ import pytest
 from aks_flex_rp.rollouts.plan import PlannedGate, PlannedNode, Share, plan_waves
 from aks_flex_rp.rollouts.states import NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for, wakes_at
-from tests.unit.rp.rollouts.engine_fleet import PLAN, Fleet, state
+from tests.unit.rp.rollouts.engine_fleet import ALL_AT_ONCE, PLAN, Fleet, state
 
 
 def test_waves_follow_one_another_with_soak() -> None:
@@ -107,7 +107,7 @@ def test_node_that_returns_soaks_with_the_wave_that_runs() -> None:
 
 
 def test_node_without_a_machine_is_given_the_revision_after_a_crash() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9)), 2)
+    fleet = Fleet(ALL_AT_ONCE, 2)
     fleet.report("n1", passive=True)
     fleet.crash()
     assert fleet.revisions == {"n0": 2, "n1": 2}
