@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 
 class Handler(BaseHTTPRequestHandler):
+    def respond(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
     def log_message(self, *_: Any) -> None:
         return
 

@@ -131,11 +131,7 @@ def api_server(
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
             url = f"https://localhost{self.path}"
             answer = api.handle(httpx2.Request(self.command, url, headers=dict(self.headers), content=data))
-            self.send_response(answer.status_code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer.content)))
-            self.end_headers()
-            self.wfile.write(answer.content)
+            self.respond(answer.status_code, answer.content, {"Content-Type": "application/json"})
 
         do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _respond  # noqa: N815 - http.server's names
 
@@ -168,11 +164,7 @@ def azure_stub(authority: CertificateAuthority, cloud: Cloud, folder: Path) -> I
         def _respond(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             text = json.dumps(stub.answer(self.path.partition("?")[0])).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.respond(200, text, {"Content-Type": "application/json"})
 
         do_GET = do_POST = _respond  # noqa: N815 - http.server's names
 

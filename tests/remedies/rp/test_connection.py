@@ -96,9 +96,7 @@ class SignIn(Handler):
     """The sign-in page of a proxy, which answers instead of the service."""
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>Sign in</html>")
+        self.respond(200, b"<html>Sign in</html>")
 
 
 @pytest.mark.remedy("service-unreachable")

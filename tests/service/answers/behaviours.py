@@ -94,16 +94,21 @@ def is_silent(link: socket.socket, over: threading.Event) -> None:
     over.wait(60)
 
 
+def page(status: str, *headers: str) -> Behaviour:
+    """Answers with the sign-in page of a network."""
+    return Behaviour(says(answer(status, HTML, PAGE, *headers)))
+
+
 GARBAGE = bytes(range(256)) * (5 << 12)  # 5 MiB
 BEHAVIOURS: dict[str, Behaviour] = {
-    "a page with status 200": Behaviour(says(answer("200 OK", HTML, PAGE))),
-    "a page with status 404": Behaviour(says(answer("404 Not Found", HTML, PAGE))),
+    "a page with status 200": page("200 OK"),
+    "a page with status 404": page("404 Not Found"),
     "a redirect": Behaviour(says(answer("302 Found", b"", "location: https://127.0.0.1:1/sign-in?back=1"))),
-    "status 401": Behaviour(says(answer("401 Unauthorized", HTML, PAGE))),
-    "status 429": Behaviour(says(answer("429 Too Many Requests", HTML, PAGE))),
-    "status 429 for an hour": Behaviour(says(answer("429 Too Many Requests", HTML, PAGE, "retry-after: 3600"))),
-    "status 500": Behaviour(says(answer("500 Oops", HTML, PAGE))),
-    "status 503 for an hour": Behaviour(says(answer("503 Busy", HTML, PAGE, "retry-after: 3600"))),
+    "status 401": page("401 Unauthorized"),
+    "status 429": page("429 Too Many Requests"),
+    "status 429 for an hour": page("429 Too Many Requests", "retry-after: 3600"),
+    "status 500": page("500 Oops"),
+    "status 503 for an hour": page("503 Busy", "retry-after: 3600"),
     "an empty body": Behaviour(says(answer("200 OK", b""))),
     "5 MB of garbage": Behaviour(says(answer("200 OK", GARBAGE))),
     "a gzip bomb": Behaviour(says(answer("200 OK", bomb(), "content-encoding: gzip"))),

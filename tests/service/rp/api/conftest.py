@@ -131,7 +131,7 @@ def made(enrolment: Callable[..., PoolEnrolment]) -> PoolEnrolment:
 @pytest.fixture(autouse=True)
 def _no_shared_identities(request: pytest.FixtureRequest) -> Iterator[None]:
     """Deletes the nodes of a test from its services: many tests use one identity, which only one node can have."""
-    fixtures = {"service", "pair", "upgraded"} & set(request.fixturenames)
+    fixtures = {"service", "pair"} & set(request.fixturenames)
     services = [request.getfixturevalue(each) for each in fixtures]
     prefix = request.getfixturevalue("name") if "name" in request.fixturenames else "no node"
     yield

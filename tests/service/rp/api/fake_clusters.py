@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -47,16 +47,12 @@ def facts(ca_cert_data: str, version: str = CLUSTER_VERSION, *, aad: bool = True
 
 
 def known_clusters(ca_cert_data: str) -> list[ClusterInfo]:
+    found = {each: facts(ca_cert_data) for each in (SEED, PLANT, NEIGHBOUR, ISLAND)}
+    found[SEED] = facts(ca_cert_data, "1.31.2")
+    found[ISLAND] = facts(ca_cert_data, aad=False)
     return [
-        _with_audience(ClusterInfo(SEED, facts(ca_cert_data, "1.31.2"))),
-        _with_audience(ClusterInfo(PLANT, facts(ca_cert_data))),
-        _with_audience(ClusterInfo(NEIGHBOUR, facts(ca_cert_data))),
-        _with_audience(ClusterInfo(ISLAND, facts(ca_cert_data, aad=False))),
+        ClusterInfo(each, known, key_audience=f"aks-flex-rp:of-{each.name.lower()}") for each, known in found.items()
     ]
-
-
-def _with_audience(cluster: ClusterInfo) -> ClusterInfo:
-    return replace(cluster, key_audience=f"aks-flex-rp:of-{cluster.id.name.lower()}")
 
 
 @dataclass

@@ -53,11 +53,7 @@ def running_tenant(authority: CertificateAuthority, tenant: str = TENANT) -> Ite
             shown = issuer.fetch(JWKS) if self.path == KEYS.format(tenant) else None
             if self.path == METADATA.format(tenant):
                 shown = {**issuer.fetch(self.path), "jwks_uri": f"{url}{KEYS.format(tenant)}"}
-            body = json.dumps(shown or {}).encode()
-            self.send_response(200 if shown else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.respond(200 if shown else 404, json.dumps(shown or {}).encode())
 
     with listening(Answers, pair) as url:
         yield Tenant(issuer, url, authority.certificate, tenant)

@@ -15,7 +15,7 @@ from aks_flex_rp.nodes.machine_claims import FetchingClient
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
-from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY
+from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY, NodeWithKey
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -37,13 +37,12 @@ def body(way: str = "exec", **more: Any) -> dict[str, Any]:
     return principal(kubernetesAuth={"useAzureAuth": True, "method": way}, **more)
 
 
-class Joining:
+class Joining(NodeWithKey):
     """A node, its identity, and its access in the cluster."""
 
     def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
-        self.service, self.admin, self.name = service, service.admin, name
+        super().__init__(service, name, body(way))
         self.node = self.admin.by(tenant, callers.NODE)
-        self.url: str = self.admin.url_of(name, body(way))
 
     def report(self, document: dict[str, Any]) -> Answer:
         return self.node.report(self.name, document)
@@ -64,13 +63,10 @@ class Joining:
 
     @property
     def state(self) -> str:
-        return str(self.admin.status(self.name)["joinState"])
+        return str(self.status["joinState"])
 
     def sees(self, what: str, *words: Any) -> Any:
         return self.service.call(getattr(self.service.tracker, what)(PLANT.key, self.name, *words))
-
-    def events(self, what: str) -> Any:
-        return self.admin.events(self.name, what)
 
 
 @pytest.fixture
@@ -116,7 +112,7 @@ def test_report_is_stored_when_cluster_refuses_the_grant(joining: Joining) -> No
         assert joining.begin().status != 200, "a join needs its access"
         assert joining.report({"agentVersion": "7.0"}).status == 200
     assert joining.given is None
-    assert joining.admin.status(joining.name)["agentVersion"] == "7.0"
+    assert joining.status["agentVersion"] == "7.0"
 
 
 def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining) -> None:
@@ -219,7 +215,7 @@ def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
 
         assert_refused(refused, 503, "ServiceUnavailable")
         assert refused.headers["retry-after"]
-        found = joining.admin.status(name)
+        found = joining.status
         assert (found["joinState"], "agentVersion" in found) == ("Created", False)
         assert joining.events("access.granted") == []
         assert joining.poll().status == 200  # the GET does not need the cluster

@@ -11,24 +11,22 @@ import pytest
 from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY
+from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY, NodeWithKey
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
 
 
-class Watch:
+class Watch(NodeWithKey):
     """Simulates the cluster's watch of one node."""
 
     def __init__(self, service: Running, name: str, body: dict[str, Any] | None = None) -> None:
-        self.service, self.name = service, name
-        self.url = service.admin.url_of(name, body or token())
+        super().__init__(service, name, body or token())
         self.token = next(each for each, (node, _) in service.clusters.tokens.items() if node == name)
 
     def asks(self, what: str, *words: Any, node: str = "") -> Any:
-        tracker = self.service.tracker
-        return self.service.call(getattr(tracker, what)(PLANT.key, node or self.name, *words))
+        return self.service.call(getattr(self.service.tracker, what)(PLANT.key, node or self.name, *words))
 
     def sees(self, what: str, *words: Any) -> None:
         self.asks(what, *words)
@@ -39,23 +37,18 @@ class Watch:
     def certified(self) -> None:
         self.sees("on_token_certificate", self.token, "csr-1")
 
-    def joined(self) -> None:
-        """Lets the node join with its token."""
+    def joined_by_token(self) -> None:
         self.attempts()
         self.certified()
         self.sees("on_node_observed", READY)
-
-    @property
-    def status(self) -> Any:
-        return self.service.admin.status(self.name)
 
     @property
     def state(self) -> Any:
         return self.status["joinState"]
 
     @property
-    def events(self) -> list[str]:
-        return [each["what"] for each in reversed(self.service.admin.events(self.name))]
+    def audited(self) -> list[str]:
+        return [each["what"] for each in reversed(self.admin.events(self.name))]
 
 
 @pytest.fixture
@@ -76,7 +69,7 @@ def test_join_state_advances_with_each_join_step_and_keeps_the_etag(watch: Watch
 
     assert admin.get(watch.name).headers["etag"] == etag
     joined = ["create", "key.bound", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
-    assert watch.events == joined
+    assert watch.audited == joined
 
 
 def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None:
@@ -84,7 +77,7 @@ def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None
         step()
         step()
 
-    assert watch.events == ["create", "token.used", "certificate.issued", "node.joined"]
+    assert watch.audited == ["create", "token.used", "certificate.issued", "node.joined"]
 
 
 def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Api) -> None:
@@ -100,7 +93,7 @@ def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Ap
 
 def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: Api) -> None:
     admin.report(watch.name, {"conditions": [{"type": "Ready", "status": "True"}]})
-    watch.joined()
+    watch.joined_by_token()
     watch.sees("on_node_observed", None)
 
     assert watch.state == "Left"
@@ -147,7 +140,7 @@ def test_second_machine_with_same_bundle_does_not_fail_first_join(watch: Watch, 
 
     assert watch.state == "BootstrapAttempted"
     assert "joinFailure" not in watch.status
-    assert watch.events[-1] == "certificate.denied"
+    assert watch.audited[-1] == "certificate.denied"
 
 
 def test_only_current_bootstrap_token_is_expected(watch: Watch, admin: Api) -> None:
@@ -200,7 +193,7 @@ def test_removal_of_node_from_cluster_is_audited(watch: Watch, admin: Api) -> No
     admin.delete(watch.name)
     watch.sees("on_node_removed")
 
-    assert watch.events[-2:] == ["delete", "node.removed"]
+    assert watch.audited[-2:] == ["delete", "node.removed"]
 
 
 def test_join_tracker_returns_current_and_former_taints_of_node(watch: Watch, admin: Api) -> None:

@@ -84,11 +84,7 @@ def receiving(pair: CertificatePair | None = None, port: int = 0) -> Iterator[Re
             receiver.hold.wait(SOON)
             said = receiver.answer(received)
             status, headers = said if isinstance(said, tuple) else (said, {})
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.respond(status, headers=headers)
 
         do_GET = do_POST  # noqa: N815 - so that a redirect that is followed is seen
 

@@ -58,11 +58,7 @@ def gate_receiver(pair: CertificatePair | None = None) -> Iterator[GateReceiver]
             if status == 0:
                 self._misbehave(answer)
                 return
-            self.send_response(status)
-            for name, value in {**receiver.headers, "Content-Length": str(len(answer))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer)
+            self.respond(status, answer, receiver.headers)
 
         do_GET = do_POST  # noqa: N815 - so that a redirect that is followed is seen
 

@@ -54,14 +54,17 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@unhurried
 @given(PROPERTIES, PROPERTIES)
 def test_own_values_always_win(template: dict[str, Any], own: dict[str, Any]) -> None:
     merged = dict(leaves(merge_properties(template, own)))
     assert {path: merged[path] for path, _ in leaves(own)} == dict(leaves(own))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@unhurried
 @given(PROPERTIES, PROPERTIES)
 def test_every_effective_value_is_of_the_node_or_the_pool(template: dict[str, Any], own: dict[str, Any]) -> None:
     both = {**dict(leaves(template)), **dict(leaves(own))}
@@ -69,7 +72,7 @@ def test_every_effective_value_is_of_the_node_or_the_pool(template: dict[str, An
     assert all(both[path] == value for path, value in merged.items())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@unhurried
 @given(PROPERTIES)
 def test_merge_with_nothing_changes_nothing(some: dict[str, Any]) -> None:
     assert merge_properties(some, {}) == some
@@ -77,7 +80,7 @@ def test_merge_with_nothing_changes_nothing(some: dict[str, Any]) -> None:
     assert merge_properties(some, some) == some
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@unhurried
 @given(PROPERTIES, PROPERTIES)
 def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], own: dict[str, Any]) -> None:
     before = copy.deepcopy((template, own))
@@ -87,7 +90,7 @@ def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], o
     Properties.model_validate(merged)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@unhurried
 @given(PROPERTIES, PROPERTIES)
 def test_each_effective_value_has_its_origin(template: dict[str, Any], own: dict[str, Any]) -> None:
     merged = merge_properties(template, own)

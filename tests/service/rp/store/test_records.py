@@ -1,5 +1,8 @@
+"""Tests of the nodes, clusters and pending configuration bundles that a store keeps, on both databases."""
+
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,7 +11,7 @@ import pytest
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.changes import NodeWritten
 from aks_flex_rp.store.model import Conflict, Delivery
-from tests.service.rp.store.builders import delivery, event, next_of, no_more, node
+from tests.service.rp.store.builders import cluster, delivery, event, next_of, no_more, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.base import Store
@@ -188,3 +191,89 @@ async def test_store_accepts_malformed_and_hostile_strings(store: Store) -> None
         assert await store.node(odd, odd) is None
         await store.record(event(who=odd, resource=odd))
     assert [one.who[:3] for one in await store.audit()] == ["äää", "' O", "?", "a\ufffdb"]
+
+
+async def test_stored_cluster_is_read_back_unchanged(store: Store) -> None:
+    assert await store.cluster("/c") is None
+    await store.put_cluster(cluster(), None)
+    assert await store.cluster("/c") == cluster()
+
+
+async def test_clusters_are_listed_in_key_order(store: Store) -> None:
+    for key in ("/b", "/B", "/a"):
+        await store.put_cluster(cluster(key), None)
+    assert [one.key for one in await store.clusters()] == ["/B", "/a", "/b"]
+
+
+async def test_creating_existing_cluster_is_a_conflict(store: Store) -> None:
+    await store.put_cluster(cluster(), None)
+    with pytest.raises(Conflict):
+        await store.put_cluster(replace(cluster(), facts={"other": 1}), None)
+    assert await store.cluster("/c") == cluster()
+
+
+async def test_replacing_cluster_with_stale_version_is_a_conflict(store: Store) -> None:
+    with pytest.raises(Conflict):
+        await store.put_cluster(cluster(version=2), 1)
+    await store.put_cluster(cluster(), None)
+    await store.put_cluster(
+        cluster(
+            version=2,
+        ),
+        1,
+    )
+    with pytest.raises(Conflict):
+        await store.put_cluster(cluster(version=3), 1)
+    assert await store.cluster("/c") == cluster(version=2)
+
+
+async def test_cluster_can_be_deleted_only_after_its_nodes(store: Store) -> None:
+    assert not await store.delete_cluster("/c")
+    await store.put_cluster(cluster(), None)
+    await store.put_node(node(), None)
+    with pytest.raises(Conflict):
+        await store.delete_cluster("/c")
+    await store.delete_node("/c", "edge-1", None)
+    assert await store.delete_cluster("/c")
+    assert await store.clusters() == ()
+
+
+async def test_delivery_is_fetched_until_it_expires_and_fetches_are_counted(store: Store) -> None:
+    assert await store.fetch_delivery("hash", 1.0) is None
+    await store.put_delivery(delivery())
+    assert await store.fetch_delivery("hash", 1999.9) == delivery(fetched=1)
+    assert await store.fetch_delivery("hash", 1999.9) == delivery(fetched=2)
+    assert await store.fetch_delivery("hash", 2000.0) is None
+
+
+async def test_concurrent_fetches_of_delivery_are_all_counted(store: Store) -> None:
+    await store.put_delivery(delivery())
+    found = await asyncio.gather(*(store.fetch_delivery("hash", 1.0) for _ in range(20)))
+    assert sorted(one.fetched for one in found if one) == list(range(1, 21))
+
+
+async def test_new_delivery_replaces_previous_one_of_same_node(store: Store) -> None:
+    await store.put_delivery(delivery("old"))
+    await store.fetch_delivery("old", 1.0)
+    await store.put_delivery(delivery("other", "edge-2"))
+    await store.put_delivery(delivery("new"))
+    assert await store.fetch_delivery("old", 1.0) is None
+    assert await store.fetch_delivery("new", 1.0) == delivery("new", fetched=1)
+    assert await store.fetch_delivery("other", 1.0)
+
+
+async def test_revoking_deliveries_affects_only_the_given_node(store: Store) -> None:
+    await store.put_delivery(delivery("one"))
+    await store.put_delivery(delivery("two", "edge-2"))
+    assert await store.revoke_deliveries("/c", "edge-1") == 1
+    assert await store.revoke_deliveries("/c", "edge-1") == 0
+    assert await store.fetch_delivery("one", 1.0) is None
+    assert await store.fetch_delivery("two", 1.0)
+
+
+async def test_sweep_deletes_only_expired_deliveries(store: Store) -> None:
+    for number in range(4):
+        await store.put_delivery(replace(delivery(f"h{number}", f"n{number}"), expires=100.0 + number))
+    assert await store.sweep(101.0) == 2
+    assert await store.sweep(101.0) == 0
+    assert await store.fetch_delivery("h2", 1.0)
