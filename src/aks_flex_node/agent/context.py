@@ -224,7 +224,7 @@ def skip_enrolment(host: Host, selection: ConfigSelection, progress: ProgressRep
         return selection
     if not has_kubelet_credential(host, config):
         return selection
-    node = node_state.read(host, state_file(config.paths.data_dir)).node
+    node = node_state.load(host, config).node
     progress.message(
         f"This machine has joined{f' as node {node}' if node else ''}, so the URL is not used: its stored "
         "configuration is. To make this machine another node, run `aks-flex-node unbootstrap` first."
@@ -371,7 +371,7 @@ def config_or_applied(host: Host | None = None) -> tuple[NodeConfig, bool]:
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:
     """Reads the facts of this machine, completed with stored ones: the pod CIDR and the last known address."""
-    state = node_state.read(host, state_file(config.paths.data_dir))
+    state = node_state.load(host, config)
     network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
     machine = read_machine(host, config, state.pod_cidr or cni.subnet(network))
     if not machine.address:
@@ -381,7 +381,7 @@ def read_known_machine(host: Host, config: NodeConfig) -> Machine:
 
 def node_name(engine: Engine) -> str:
     """Returns the name with which the machine joined, even if the host name has changed since."""
-    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
+    known = node_state.load(engine.host, engine.config).node
     return known or engine.machine.node_name(engine.config)
 
 

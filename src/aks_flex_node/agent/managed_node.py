@@ -16,7 +16,6 @@ from aks_flex_node.agent.cluster.node_watch import NodeSnapshot, NodeWatch
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
@@ -96,7 +95,7 @@ class ManagedNode:
     def select_operation(self) -> MachineOperation | None:
         """Returns the MachineOperation to carry out on this machine."""
         record, machine = operation_record.read_record(self.host), self.source.description.machine or self.name
-        joined = node_state.read(self.host, state_file(self.config.paths.data_dir)).since
+        joined = node_state.load(self.host, self.config).since
         return record.select(machine_operations.find_operations(self.api, machine, record.uid), joined)
 
     def watch_node(self, on_change: Callable[[NodeSnapshot], None]) -> NodeWatch | None:

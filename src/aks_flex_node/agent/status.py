@@ -17,7 +17,7 @@ from aks_flex_node.agent.drift.detection import blocked_services
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
-from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STAGING_RESULT, state_file
+from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STAGING_RESULT
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -76,7 +76,7 @@ class ObservedNode:
 
 
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
-    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
+    state = node_state.load(engine.host, engine.config)
     known_well = state.phase is node_state.Phase.NODE_JOINED and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     found = ObservedNode(
@@ -100,7 +100,7 @@ def arc_status(engine: Engine) -> dict[str, Any]:
 def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:
     """Returns the status without the events of the log."""
     config = engine.config
-    state = node_state.read(engine.host, state_file(config.paths.data_dir))
+    state = node_state.load(engine.host, config)
     return {
         "timestamp": format_utc(),
         "phase": state.phase.value,
@@ -184,7 +184,7 @@ def _staging(host: Host, config: NodeConfig) -> dict[str, Any] | None:
 
 def node_name(engine: Engine) -> str:
     """Returns the name with which the machine joined, or that of its configuration."""
-    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
+    known = node_state.load(engine.host, engine.config).node
     return known or engine.machine.node_name(engine.config)
 
 

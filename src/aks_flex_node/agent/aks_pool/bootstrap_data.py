@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.aks_pool.machine_document import object_at
 from aks_flex_node.agent.config.pool_names import server_url, split_labels
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import FlexError
@@ -29,10 +30,10 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
     """Parses a response. Ignores fields that later versions of the API may add. Raises FlexError
     `aks-pool-data-invalid` if the data is not sufficient for a join.
     """
-    azure, node = _object(document, "azure"), _object(document, "node")
-    components, networking = _object(document, "components"), _object(document, "networking")
-    kubelet = _object(node, "kubelet")
-    token = _text(_object(azure, "bootstrapToken"), "token")
+    azure, node = object_at(document, "azure"), object_at(document, "node")
+    components, networking = object_at(document, "components"), object_at(document, "networking")
+    kubelet = object_at(node, "kubelet")
+    token = _text(object_at(azure, "bootstrapToken"), "token")
     required = {
         "azure.bootstrapToken.token": token,
         "node.kubelet.clusterFQDN": _text(kubelet, "clusterFQDN"),
@@ -43,7 +44,7 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
         raise data_invalid_error(pool, f"it has no {', '.join(missing)}")
     # The section `node`. Labels that only the cluster can set are left to the cluster.
     dns = _text(networking, "dnsServiceIP")
-    labels, _ = split_labels(_object(node, "labels"))
+    labels, _ = split_labels(object_at(node, "labels"))
     taints, most = node.get("taints"), node.get("maxPods")
     settings = {
         "azure": {"targetCluster": {"resourceId": pool.cluster_id}, "targetAgentPoolName": pool.pool},
@@ -62,11 +63,6 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
         },
     }
     return BootstrapData(Secret(token), settings)
-
-
-def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = parent.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _text(parent: Mapping[str, Any], name: str) -> str:

@@ -91,8 +91,8 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
     properties = document.get("properties")
     if not isinstance(properties, dict) or not isinstance(document.get("name"), str):
         raise machine_invalid_error("it has no `name` and no `properties`")
-    profile, status = _object(properties, "kubernetes"), _object(properties, "status")
-    failure = _object(status, "provisioningError")
+    profile, status = object_at(properties, "kubernetes"), object_at(properties, "status")
+    failure = object_at(status, "provisioningError")
     labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
     if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
         raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
@@ -107,14 +107,14 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
             most,
             None if labels is None else {str(key): str(value) for key, value in labels.items()},
             None if taints is None else tuple(str(each) for each in taints),
-            _object(profile, "kubeletConfig"),
+            object_at(profile, "kubeletConfig"),
         ),
         str(properties.get("provisioningState") or ""),
         str(profile.get("currentOrchestratorVersion") or ""),
         str(profile.get("nodeName") or ""),
         str(status.get("vmState") or ""),
         str(failure.get("message") or failure.get("code") or ""),
-        {str(name): str(value) for name, value in _object(properties, "tags").items()},
+        {str(name): str(value) for name, value in object_at(properties, "tags").items()},
         tuple(str(each) for each in profile.get("nodeInitializationTaints") or ()),
     )
 
@@ -128,7 +128,7 @@ def satisfies(version: str, desired: str) -> bool:
     return version == desired or (not has_patch(desired) and version.startswith(f"{desired}."))
 
 
-def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+def object_at(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -227,9 +227,9 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
     """Returns the section node.kubelet with a Machine's `kubeletConfig`."""
     changed = dict(kubelet)
     changed |= {ours: settings[name] for name, ours in _OWN_KUBELET_KEYS.items() if settings.get(name) is not None}
-    if reserved := _reserved(_object(settings, "kubeReserved")):
+    if reserved := _reserved(object_at(settings, "kubeReserved")):
         changed["kubeReserved"] = {**(changed.get("kubeReserved") or {}), **reserved}
-    if hard := _signals(_object(settings, "hardEvictionThreshold")):
+    if hard := _signals(object_at(settings, "hardEvictionThreshold")):
         changed["evictionHard"] = {**(changed.get("evictionHard") or {}), **hard}
     # Fields of the KubeletConfiguration for the settings that are not settings of ours.
     extra = {ours: settings[name] for name, ours in _EXTRA_KUBELET_KEYS.items() if settings.get(name) is not None}
@@ -237,9 +237,9 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
         extra["containerLogMaxSize"] = f"{size}Mi"
     if (seccomp := settings.get("seccompDefault")) is not None:
         extra["seccompDefault"] = seccomp == "RuntimeDefault"
-    if soft := _signals(_object(settings, "softEvictionThreshold")):
+    if soft := _signals(object_at(settings, "softEvictionThreshold")):
         extra["evictionSoft"] = soft
-    if grace := _signals(_object(settings, "softEvictionGracePeriod")):
+    if grace := _signals(object_at(settings, "softEvictionGracePeriod")):
         extra["evictionSoftGracePeriod"] = grace
     if extra:
         changed["extraConfig"] = {**(changed.get("extraConfig") or {}), **extra}

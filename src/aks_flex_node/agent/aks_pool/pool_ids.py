@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.resolved import has_azure_identity, target_cluster
+from aks_flex_node.agent.config.resolved import cluster_resource_id, has_azure_identity, target_cluster
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_node.lean_dataclass import frozen
 
@@ -33,8 +33,7 @@ class PoolId:
 
     @property
     def cluster_id(self) -> str:
-        provider = "Microsoft.ContainerService/managedClusters"
-        return f"/subscriptions/{self.subscription}/resourceGroups/{self.group}/providers/{provider}/{self.cluster}"
+        return cluster_resource_id((self.subscription, self.group, self.cluster))
 
     def __str__(self) -> str:
         return f"{self.cluster_id}/agentPools/{self.pool}"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc.registration_state import ArcMachineSpec, ArcRecordStore, machine_id
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
@@ -132,7 +131,7 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
 
 
 def _registering_status(host: Host, config: NodeConfig) -> str:
-    state = node_state.read(host, state_file(config.paths.data_dir))
+    state = node_state.load(host, config)
     return "Registering" if state.phase is Phase.ARC_REGISTERING else "NotRegistered"
 
 

@@ -76,6 +76,10 @@ def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
             f"Registration with Azure Arc requires these settings: {', '.join(missing)}.",
             "Set them, or set `azure.arc.enabled` to false.",
         )
+    # The scope of the machine's roles: the cluster, or only the pool for a node of an AKS pool.
+    scope = resolved.cluster_resource_id(cluster) if cluster else ""
+    if cluster and azure.target_agent_pool_name:
+        scope += f"/agentPools/{azure.target_agent_pool_name}"
     return ArcMachineSpec(
         subscription=settings["azure.subscriptionId"],
         resource_group=settings["azure.resourceGroup"],
@@ -84,7 +88,7 @@ def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
         location=settings["azure.location"],
         cloud=AZCMAGENT_CLOUDS.get(azure.cloud.lower(), azure.cloud),
         tags=dict(arc.tags),
-        cluster=_role_scope(cluster, azure.target_agent_pool_name or ""),
+        cluster=scope,
         assign=arc.auto_role_assignment,
         roles=arc.roles,
     )
@@ -100,20 +104,6 @@ def cluster_roles(config: NodeConfig) -> tuple[AzureRole, ...]:
         return (FLEX_NODE_AGENT,)
     needs_kubernetes = resolved.kubelet_auth(config) != "bootstrapToken" and not config.provider.url
     return (CLUSTER_USER, RBAC_CLUSTER_ADMIN) if needs_kubernetes else (CLUSTER_USER,)
-
-
-def managed_cluster_id(subscription: str, group: str, name: str) -> str:
-    return (
-        f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.ContainerService"
-        f"/managedClusters/{name}"
-    )
-
-
-def _role_scope(cluster: tuple[str, str, str] | None, pool: str) -> str:
-    """Returns the scope of the machine's roles: the cluster, or only the pool for a node of an AKS pool."""
-    if cluster is None:
-        return ""
-    return managed_cluster_id(*cluster) + (f"/agentPools/{pool}" if pool else "")
 
 
 @frozen

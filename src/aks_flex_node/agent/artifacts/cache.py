@@ -1,4 +1,4 @@
-"""The cache of verified artifacts on disk, by digest, with locks between processes; lists and cleans it."""
+"""The cache of verified artifacts on disk, by digest, with locks between processes; cleans it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,6 @@ class VerifiedFile:
     @property
     def trusted_digest(self) -> TrustedDigest:
         return TrustedDigest(self.digest, self.source)
-
-
-@frozen
-class CacheEntry:
-    """A file in the cache, as listed by `artifacts list`."""
-
-    digest: str
-    name: str
-    size: int
-    component: str
-    version: str
-    urls: tuple[str, ...]
-    complete: bool
 
 
 class ArtifactCache:
@@ -140,36 +127,6 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def list_cache(cache: Path) -> list[CacheEntry]:
-    """Lists complete and partial files of the cache."""
-    return [entry for folder in folders(cache) for entry in entries(folder)]
-
-
-def entries(folder: Path) -> Iterator[CacheEntry]:
-    digest, origin = read_folder(folder), read_origin(folder)
-    for path in sorted(folder.iterdir()):
-        shown = digest and not path.name.startswith(".") and not path.name.endswith(f"{PARTIAL_SUFFIX}.json")
-        size = size_of(path)
-        if shown and size is not None:
-            yield CacheEntry(
-                str(digest),
-                path.name.removesuffix(PARTIAL_SUFFIX),
-                size,
-                str(origin.get("component", "")),
-                str(origin.get("version", "")),
-                tuple(origin.get("urls", ())),
-                complete=not path.name.endswith(PARTIAL_SUFFIX),
-            )
-
-
-def size_of(path: Path) -> int | None:
-    """Returns None if the file was removed in the meantime."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 def clean_cache(cache: Path, keep: set[str]) -> int:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.components import agent, credentials, kubelet, kubernetes
@@ -60,14 +59,10 @@ class NodeJoin:
     _before: NodeState = field(default_factory=NodeState)  # at the start of the run
     _applied_pod_cidr: tuple[str, ...] = ()  # the pod CIDR that was already applied
 
-    @property
-    def state_file(self) -> str:
-        return paths.state_file(self.engine.config.paths.data_dir)
-
     def run(self, components: Sequence[Component] = SEQUENCE) -> ClusterNode | None:
         """Applies all prerequisites and components, waits until the node is Ready, and records the result."""
         engine = self.engine
-        self._before = before = node_state.read(engine.host, self.state_file)
+        self._before = before = node_state.load(engine.host, engine.config)
         initialize(engine, self.progress)
         self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
         with self._record_failure("artifacts"):
@@ -130,7 +125,7 @@ class NodeJoin:
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))
             # The kubelet sets labels only when it creates the Node.
             desired = kubelet.labels(self.engine.config)
-            state = node_state.read(self.engine.host, self.state_file)
+            state = node_state.load(self.engine.host, self.engine.config)
             self.readiness.sync_labels(node, desired, frozenset(state.labels.split()))
             self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(desired)))
             return node
@@ -179,7 +174,7 @@ class NodeJoin:
         except FlexError as error:
             self.progress.step_failed(name, error)
             if self._before.phase is Phase.NODE_JOINED and name != READINESS and not self.engine.applied_actions:
-                node_state.write(self.engine.host, self.state_file, self._before)  # the node is as it was
+                node_state.save(self.engine.host, self.engine.config, self._before)  # the node is as it was
             else:
                 self._save_state(failed, step=name, error=error.name, message=error.message)
             self.engine.events.emit(
@@ -188,8 +183,8 @@ class NodeJoin:
             raise
 
     def _save_state(self, phase: Phase, **changes: str) -> None:
-        state = node_state.read(self.engine.host, self.state_file)
-        node_state.write(self.engine.host, self.state_file, state.with_phase(phase, node=self._node, **changes))
+        state = node_state.load(self.engine.host, self.engine.config)
+        node_state.save(self.engine.host, self.engine.config, state.with_phase(phase, node=self._node, **changes))
 
 
 def initialize(engine: Engine, progress: ProgressReporter) -> None:

@@ -16,7 +16,7 @@ from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
 from aks_flex_node.agent.machine import identify_machine
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.provider.provider_client import (
     ProviderClient,
@@ -153,10 +153,9 @@ def refuse_arc_in_use(config: NodeConfig) -> None:
 
 def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
     """Saves the Arc phase unless the machine is already in a later phase of the join."""
-    file = state_file(engine.config.paths.data_dir)
-    state = node_state.read(engine.host, file)
+    state = node_state.load(engine.host, engine.config)
     if state.phase is Phase.NOT_STARTED or state.phase in ARC_PHASES:
-        node_state.write(engine.host, file, state.with_phase(phase, **changes))
+        node_state.save(engine.host, engine.config, state.with_phase(phase, **changes))
 
 
 def connect_vpn(
@@ -194,7 +193,7 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
 
 def refuse_vpn_in_use(engine: Engine) -> None:
     """Raises MachineError if the node needs the VPN to reach its cluster."""
-    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
+    state = node_state.load(engine.host, engine.config)
     if state.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
         raise MachineError(
             "vpn-in-use",

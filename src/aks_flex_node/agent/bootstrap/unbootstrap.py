@@ -179,12 +179,10 @@ class Unbootstrap:
                 self.engine.host.apply(action)
 
     def _save_state(self) -> None:
-        path = state_file(self.engine.config.paths.data_dir)
-        folder = self.engine.host.stat(f"{self.engine.config.paths.data_dir}/.")
+        host, config = self.engine.host, self.engine.config
+        folder = host.stat(f"{config.paths.data_dir}/.")
         if folder is not None and folder.kind is EntryKind.DIRECTORY:
-            node_state.write(
-                self.engine.host, path, node_state.read(self.engine.host, path).with_phase(Phase.RESETTING)
-            )
+            node_state.save(host, config, node_state.load(host, config).with_phase(Phase.RESETTING))
 
     def _reset_failed_units(self) -> None:
         host = self.engine.host

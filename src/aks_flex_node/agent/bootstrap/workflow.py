@@ -28,7 +28,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, DAEMON_STATE, state_file
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, DAEMON_STATE
 from aks_flex_node.agent.policy import JOIN_REFUSAL_HINT, read_policy, refuse_by_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -232,7 +232,7 @@ def reported_failure(config: NodeConfig, url: ConfigUrl | None) -> Iterator[None
 
 def refuse_renamed_node(engine: Engine) -> None:
     """Raises MachineError if the node's name has changed, because its certificate is valid for one name only."""
-    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
+    known = node_state.load(engine.host, engine.config).node
     name = engine.machine.node_name(engine.config)
     if known and known != name and context.has_credentials(engine.config):
         raise MachineError(
@@ -244,7 +244,7 @@ def refuse_renamed_node(engine: Engine) -> None:
 
 def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
     """Raises MachineError if the fetched configuration is for another node or cluster than this node's."""
-    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
+    known = node_state.load(engine.host, engine.config).node
     name = engine.machine.node_name(engine.config)
     here, there = (cluster_path(each) if each else "" for each in (applied, engine.config))
     elsewhere = bool(here and there and here.lower() != there.lower())
@@ -289,7 +289,7 @@ def record_applied_config(
 ) -> None:
     """Writes the version of the applied configuration to the Node, where the provider reads it: no daemon reports."""
     version = self_update.config_version(engine.host)
-    at = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).applied
+    at = node_state.load(engine.host, engine.config).applied
     if not version:
         return
     try:

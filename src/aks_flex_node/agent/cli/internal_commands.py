@@ -6,8 +6,10 @@ Parsed without typer, so that the daemon does not load it.
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import FlexError
 
@@ -22,16 +24,36 @@ def run_daemon_command() -> None:
     run_daemon(StatusPublisher())
 
 
-def azure_token() -> None:
-    from aks_flex_node.agent.cli.azure_token import print_azure_token
+def refuse_terminal(what: str) -> None:
+    if sys.stdout.isatty():
+        print(f"This command is internal. It prints {what} and does not run on a terminal.", file=sys.stderr)
+        sys.exit(2)
 
-    print_azure_token()
+
+def azure_token() -> None:
+    """Signs in to Entra ID for the daemon: reads a configuration, and prints a token or the error."""
+    from aks_flex_node.agent.config.loader import load_text
+    from aks_flex_node.agent.identity import azure_sign_in
+    from aks_flex_node.agent.provider.provider_client import provider_scope
+
+    refuse_terminal("a token")
+    try:
+        config = load_text(sys.stdin.read(), "the node's configuration", {}, {}).config
+        token = azure_sign_in.sign_in(config, provider_scope(config))
+        document: dict[str, Any] = {"token": token.value, "seconds": max(0.0, token.expires - time.time())}
+    except FlexError as error:
+        about = {"name": error.name, "message": error.message, "hint": error.hint, "retryable": error.retryable}
+        document = {"error": about}
+    print(json.dumps(document))
 
 
 def node_assertions() -> None:
-    from aks_flex_node.agent.cli.assertion_printer import print_assertions
+    """Signs with the node key for the daemon: reads what to assert, and prints the assertions of the next hour."""
+    from aks_flex_node.agent.provider.node_assertions import sign_assertions
+    from aks_flex_node.host.real import RealHost
 
-    print_assertions()
+    refuse_terminal("credentials")
+    print(json.dumps(sign_assertions(RealHost(), json.loads(sys.stdin.read()))))
 
 
 def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:

@@ -148,10 +148,9 @@ def missing_credential(engine: Engine) -> list[dict[str, str]]:
     """Returns the difference of a joined node without a readable credential, which its kubelet or daemon renews."""
     from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
     from aks_flex_node.agent.config.resolved import kubelet_credential_file
-    from aks_flex_node.agent.paths import state_file
     from aks_flex_node.agent.reconcile import node_state
 
-    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
+    state = node_state.load(engine.host, engine.config)
     if state.phase is not node_state.Phase.NODE_JOINED or has_kubelet_credential(engine.host, engine.config):
         return []
     path = kubelet_credential_file(engine.config)

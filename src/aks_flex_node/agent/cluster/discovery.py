@@ -14,7 +14,13 @@ from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.files import TOKEN_FILE
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, target_cluster
+from aks_flex_node.agent.config.resolved import (
+    ca_certificate,
+    cluster_resource_id,
+    has_azure_identity,
+    join_token,
+    target_cluster,
+)
 from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import ArmReader, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
@@ -99,9 +105,7 @@ def dns_warnings(config: NodeConfig) -> list[str]:
 
 
 def cluster_id(config: NodeConfig) -> str:
-    subscription, group, name = target_cluster(config) or ("", "", "")
-    provider = "Microsoft.ContainerService/managedClusters"
-    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}/{name}"
+    return cluster_resource_id(target_cluster(config) or ("", "", ""))
 
 
 def complete_from_azure(

@@ -11,7 +11,7 @@ import time
 import urllib.request
 from dataclasses import replace
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
+Seen = TypeVar("Seen")
 KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"
 CHECK_SECONDS = 0.03
 SERVICE_SECONDS = 60.0
@@ -149,7 +150,6 @@ class LiveNodeReadiness:
             return node
 
         node = self._until(look, "kubelet.service", self._seconds, "the node was not registered")
-        assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find returns no other type
         self._say(f"node {self._node} is registered")
         if node.left:
             try:
@@ -168,9 +168,7 @@ class LiveNodeReadiness:
                 seen(node)
             return node if node and node.ready and node.reported >= since else None
 
-        node = self._until(look, "kubelet.service", self._seconds, "the node did not become Ready")
-        assert isinstance(node, nodes.ClusterNode)  # noqa: S101
-        return node
+        return self._until(look, "kubelet.service", self._seconds, "the node did not become Ready")
 
     def wait_healthy(self, lacking: Callable[[ClusterNode], FlexError | None]) -> ClusterNode:
         """Waits until a stable kubelet reports a Ready Node for which `lacking` returns no error."""
@@ -186,14 +184,12 @@ class LiveNodeReadiness:
             return None if lack else node
 
         try:
-            node = self._until(
+            return self._until(
                 look, "kubelet.service", self._seconds, "the node did not become Ready", SLOW_CHECK_SECONDS
             )
         except FlexError as error:
             # On a timeout without a known cause, report what the Node lacks.
             raise (lack[0] if lack and error.name == "node-not-registered" else error) from None
-        assert isinstance(node, nodes.ClusterNode)  # noqa: S101
-        return node
 
     def _is_deleted(self) -> bool:
         """Returns whether a Node that was registered before does not exist any more."""
@@ -277,12 +273,12 @@ class LiveNodeReadiness:
 
     def _until(
         self,
-        look: Callable[[], ClusterNode | bool | None],
+        look: Callable[[], Seen | None],
         unit: str,
         seconds: float,
         otherwise: str,
         tick: float = CHECK_SECONDS,
-    ) -> ClusterNode | bool | None:
+    ) -> Seen:
         """Polls `look` until it returns a result; raises the cause as soon as one is known, or on timeout."""
         start = diagnosed = noted = self._environment.clock()
         end = min(start + seconds, self._end)

@@ -32,6 +32,12 @@ def target_cluster(config: NodeConfig) -> ClusterName | None:
     return next((parts for _, parts in cluster_references(config) if all(parts)), None)
 
 
+def cluster_resource_id(cluster: ClusterName) -> str:
+    subscription, group, name = cluster
+    provider = "Microsoft.ContainerService/managedClusters"
+    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}/{name}"
+
+
 def cluster_references(config: NodeConfig) -> list[tuple[str, ClusterName]]:
     """Returns each key that names the cluster with the subscription, resource group and name that it sets."""
     azure = config.azure

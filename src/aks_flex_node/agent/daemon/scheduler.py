@@ -10,7 +10,7 @@ from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
-from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL, state_file
+from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL
 from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -104,7 +104,7 @@ def scheduler_input(
     return SchedulerInput(
         deleted=deleted,
         replaced=replaced,
-        unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
+        unbootstrapping=node_state.load(node.host, config).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
         unbootstrap_forbidden=(deleted or replaced) and read_policy(node.host).forbids(UNBOOTSTRAP),
         next_version=versions.next if node.source.schedule else "",

@@ -19,7 +19,7 @@ from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
-from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.errors import MachineError
@@ -279,7 +279,7 @@ def open_session(
     is_standalone = state.provider_state is ProviderState.STANDALONE
     if is_standalone is not (connection is None):  # the node became standalone, or became managed
         state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
-    joined = node_state.read(node.host, state_file(node.config.paths.data_dir))
+    joined = node_state.load(node.host, node.config)
     state = replace(state, last_applied=max(state.last_applied, joined.applied))
     monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
     return Session(node, monitor, connection, store, state, on_event, digest_config(node))

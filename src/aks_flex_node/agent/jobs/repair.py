@@ -10,7 +10,6 @@ from aks_flex_node.agent.components import agent, vpn
 from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import FlexError
@@ -49,10 +48,9 @@ def components_to_repair(engine: Engine) -> Sequence[Component]:
 
 def store_address(engine: Engine) -> None:
     """Stores the node's address, which the VPN may have changed."""
-    path = state_file(engine.config.paths.data_dir)
-    state = node_state.read(engine.host, path)
+    state = node_state.load(engine.host, engine.config)
     if state.address and state.address != engine.machine.address:
-        node_state.write(engine.host, path, replace(state, address=engine.machine.address))
+        node_state.save(engine.host, engine.config, replace(state, address=engine.machine.address))
 
 
 def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component]]) -> JobResult:

@@ -10,7 +10,12 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from aks_flex_node.agent.config.resolved import config_source_kind, has_azure_identity, target_cluster
+from aks_flex_node.agent.config.resolved import (
+    cluster_resource_id,
+    config_source_kind,
+    has_azure_identity,
+    target_cluster,
+)
 from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
@@ -270,10 +275,7 @@ def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
             "Set `azure.targetCluster.resourceId`, or set `continuousMonitoring` to false.",
         )
     subscription, group, name = (quote(part, safe="") for part in found)
-    path = (
-        f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.ContainerService"
-        f"/managedClusters/{name}/flexNodeConfig/{quote(node, safe='')}"
-    )
+    path = f"{cluster_resource_id((subscription, group, name))}/flexNodeConfig/{quote(node, safe='')}"
     private_ca = config.provider.ca_cert_data or (None if config.provider.url else config.azure.ca_cert_data)
     return ProviderEndpoint(
         config.provider.url or resource_manager(config), path, read_certificate(private_ca) if private_ca else None

@@ -6,12 +6,14 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
 
@@ -55,6 +57,14 @@ class NodeState:
 def read(host: Host, path: str) -> NodeState:
     """Reads the stored state; a missing or damaged file counts as not started."""
     return records.read_record(host, path, NodeState) or NodeState()
+
+
+def load(host: Host, config: NodeConfig) -> NodeState:
+    return read(host, state_file(config.paths.data_dir))
+
+
+def save(host: Host, config: NodeConfig, state: NodeState) -> None:
+    write(host, state_file(config.paths.data_dir), state)
 
 
 def write(host: Host, path: str, state: NodeState) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
 from aks_flex_node.agent.http.download_options import parse_ip_address
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import PRE_JOIN_PHASES, VPN_PHASES, Phase
 from aks_flex_node.agent.vpn import client_profile, disconnect, local_state, openvpn, virtual_network
@@ -250,9 +249,9 @@ class VpnConnection:
 
     def reset_phase(self) -> None:
         """Resets the phase after the VPN was removed. The Arc phase is determined from Arc."""
-        state = node_state.read(self.host, self._state_file)
+        state = node_state.load(self.host, self.config)
         if state.phase in VPN_PHASES:
-            node_state.write(self.host, self._state_file, state.with_phase(Phase.NOT_STARTED))
+            node_state.save(self.host, self.config, state.with_phase(Phase.NOT_STARTED))
 
     @contextlib.contextmanager
     def _phase_recorded(self) -> Iterator[None]:
@@ -267,10 +266,6 @@ class VpnConnection:
         """Records the phase before the join. The phase of a joined node does not change when it renews its
         certificate.
         """
-        state = node_state.read(self.host, self._state_file)
+        state = node_state.load(self.host, self.config)
         if state.phase in PRE_JOIN_PHASES and (changes or state.phase is not phase):
-            node_state.write(self.host, self._state_file, state.with_phase(phase, **changes))
-
-    @property
-    def _state_file(self) -> str:
-        return state_file(self.config.paths.data_dir)
+            node_state.save(self.host, self.config, state.with_phase(phase, **changes))

@@ -15,7 +15,6 @@ from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_f
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.config.base_model import non_default_values
 from aks_flex_node.agent.machine import Machine, address_towards
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
@@ -161,9 +160,7 @@ def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Mac
         return machine
     has_link = host.query("ip", "link", "show", "dev", LINK).ok
     found = (
-        address_towards(host, config.node.kubelet.server_url)
-        if has_link
-        else node_state.read(host, state_file(config.paths.data_dir)).address
+        address_towards(host, config.node.kubelet.server_url) if has_link else node_state.load(host, config).address
     )
     return replace(machine, address=found or machine.address)
 

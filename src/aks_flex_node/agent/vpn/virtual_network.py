@@ -241,9 +241,7 @@ def target_cluster_id(config: NodeConfig) -> str:
             "The configuration does not set the AKS cluster that the VPN connects to.",
             "Set `azure.targetCluster.resourceId`.",
         )
-    subscription, group, name = found
-    kind = "Microsoft.ContainerService/managedClusters"
-    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{kind}/{name}"
+    return resolved.cluster_resource_id(found)
 
 
 def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:

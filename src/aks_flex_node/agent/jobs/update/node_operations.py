@@ -18,7 +18,6 @@ from aks_flex_node.agent.job_records.update_journal import FailedUpdate, NodeBas
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.health_check import ExpectedHealth, HealthCheck, running_pods
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -225,15 +224,13 @@ class NodeOperations:
         return self.node_state(config).node or self.engine_for(config).machine.node_name(config)
 
     def node_state(self, config: NodeConfig) -> node_state.NodeState:
-        return node_state.read(self.host, state_file(config.paths.data_dir))
+        return node_state.load(self.host, config)
 
     def save_state(self, config: NodeConfig, **changes: str) -> None:
         known = self.node_state(config)
         changed = any(getattr(known, name) != value for name, value in changes.items())
         if changed or known.phase is not Phase.NODE_JOINED:
-            node_state.write(
-                self.host, state_file(config.paths.data_dir), known.with_phase(Phase.NODE_JOINED, **changes)
-            )
+            node_state.save(self.host, config, known.with_phase(Phase.NODE_JOINED, **changes))
 
     @contextlib.contextmanager
     def step(self, name: str, title: str, engine: Engine | None = None) -> Iterator[None]:
