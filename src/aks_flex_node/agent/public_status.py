@@ -59,16 +59,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 WHOLE = ("timestamp", "phase", "versions", "services", "certificate", "drift", "damaged")
 
 
-def public_part(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of a status that everyone may read: listed fields only, with masked texts."""
-    sections = {
-        name: {key: found[name][key] for key in keys if key in found[name]} if found.get(name) else None
-        for name, keys in SECTIONS.items()
-    }
-    document = _masked({**{name: found.get(name) for name in WHOLE}, **sections})
-    return {str(key): value for key, value in document.items()}
-
-
 def _masked(value: Any) -> Any:
     match value:
         case str():
@@ -82,7 +72,13 @@ def _masked(value: Any) -> Any:
 
 def publish(host: Host, found: Mapping[str, Any]) -> None:
     """Writes the file that everyone may read. A failure, for example a full disk, must not fail the caller."""
-    content = (json.dumps(public_part(found), indent=1) + "\n").encode()
+    # Listed fields only, with masked texts.
+    sections = {
+        name: {key: found[name][key] for key in keys if key in found[name]} if found.get(name) else None
+        for name, keys in SECTIONS.items()
+    }
+    document = _masked({**{name: found.get(name) for name in WHOLE}, **sections})
+    content = (json.dumps({str(key): value for key, value in document.items()}, indent=1) + "\n").encode()
     with contextlib.suppress(MachineError):
         if host.stat(PUBLIC_STATUS_DIR) is None:
             host.apply(MakeDirectory(PUBLIC_STATUS_DIR, 0o755))

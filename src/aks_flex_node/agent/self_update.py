@@ -47,10 +47,6 @@ class AgentTrial:
     starts: int  # number of starts so far
     configuration: str  # the configVersion that set this version
 
-    @property
-    def as_text(self) -> bytes:
-        return f"{self.origin}\n{self.target}\n{self.starts}\n{self.configuration}\n".encode()
-
 
 def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
     """Returns the trial in progress, or None when there is no readable trial file."""
@@ -63,7 +59,8 @@ def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
 def begin_trial(host: Host, config: NodeConfig) -> AgentTrial:
     """Records the trial and switches the link to the desired version, which the next start then runs."""
     trial = AgentTrial(current_target(host, config), release.release_path(config), 0, config_version(host))
-    host.apply(WriteFile(release.trial_file(config), trial.as_text, 0o600))
+    text = f"{trial.origin}\n{trial.target}\n{trial.starts}\n{trial.configuration}\n"
+    host.apply(WriteFile(release.trial_file(config), text.encode(), 0o600))
     host.apply(MakeLink(release.current_link(config), trial.target))
     return trial
 

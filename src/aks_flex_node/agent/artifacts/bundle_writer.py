@@ -43,7 +43,13 @@ def make_bundle(
     observe: Callable[[Transfer], None] | None = None,
 ) -> BundleManifest:
     """Creates a directory with every artifact of the trees, or a tar if the name of the target ends like one."""
-    require_free(target)
+    # An older bundle is replaced, nothing else.
+    if target.is_dir() and any(target.iterdir()) and not (target / BUNDLE_MANIFEST).exists():
+        raise ArtifactError(
+            "offline-bundle-exists",
+            f"{target} already exists and is not a bundle.",
+            "Use a directory that does not exist, or a file name that ends in .tar or .tar.gz.",
+        )
     needed = {url_identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
     blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), digests, observe)
     manifest = BundleManifest(arch, tuple(bundle_entry(artifact, blob) for artifact, blob in blobs.items()))
@@ -107,15 +113,11 @@ def write_bundle(manifest: BundleManifest, blobs: Mapping[Artifact, VerifiedFile
         with tarfile.open(partial, "w") as tar:
             write_tar(manifest, files, tar)
     else:
-        write_folder(manifest, files, partial)
-
-
-def write_folder(manifest: BundleManifest, files: Mapping[str, VerifiedFile], folder: Path) -> None:
-    make_directory(folder)
-    for file, blob in files.items():
-        make_directory((folder / file).parent)
-        copy_file(blob, folder / file, 0o644)
-    (folder / BUNDLE_MANIFEST).write_text(manifest.wire())
+        make_directory(partial)
+        for file, blob in files.items():
+            make_directory((partial / file).parent)
+            copy_file(blob, partial / file, 0o644)
+        (partial / BUNDLE_MANIFEST).write_text(manifest.wire())
 
 
 def write_tar(manifest: BundleManifest, files: Mapping[str, VerifiedFile], tar: tarfile.TarFile) -> None:
@@ -132,13 +134,3 @@ def tar_header(name: str, size: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o644
     return info
-
-
-def require_free(target: Path) -> None:
-    """Rejects a target that exists and is not a bundle. An older bundle is replaced."""
-    if target.is_dir() and any(target.iterdir()) and not (target / BUNDLE_MANIFEST).exists():
-        raise ArtifactError(
-            "offline-bundle-exists",
-            f"{target} already exists and is not a bundle.",
-            "Use a directory that does not exist, or a file name that ends in .tar or .tar.gz.",
-        )

@@ -119,7 +119,14 @@ class ArtifactFetcher:
             digest = find_digest(text, artifact.publisher_name)
             if digest:
                 return TrustedDigest(digest, DigestSource.PUBLISHER)
-        raise unverified_error(artifact, failure)
+        searched = ", ".join(redact_url(url) for url in artifact.checksums) or "none"
+        why = f" {failure.message}" if failure else ""
+        raise ArtifactError(
+            "artifact-checksum-missing",
+            f"No trusted checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).{why}",
+            artifact.pin_hint,
+            retryable=failure is not None and failure.retryable,
+        )
 
     def _require_published(self, artifact: Artifact) -> None:
         """Raises artifact-not-found if the file itself does not exist: then a checksum would not help."""
@@ -136,14 +143,3 @@ class ArtifactFetcher:
     def _wait(self, seconds: float) -> None:
         self._retrier.raise_if_stopped()
         self._retrier.stopped.wait(seconds)
-
-
-def unverified_error(artifact: Artifact, failure: ArtifactError | None) -> ArtifactError:
-    searched = ", ".join(redact_url(url) for url in artifact.checksums) or "none"
-    why = f" {failure.message}" if failure else ""
-    return ArtifactError(
-        "artifact-checksum-missing",
-        f"No trusted checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).{why}",
-        artifact.pin_hint,
-        retryable=failure is not None and failure.retryable,
-    )

@@ -57,7 +57,9 @@ def unpack(artifact: Artifact, blob: VerifiedFile, root: Path, check: Callable[[
             f"The archive {redact_url(artifact.url)} {error!s}. Nothing was extracted.",
             "Do not use this file. Report it to its publisher and to the administrator of the mirror.",
         ) from error
-    extraction.require_all()
+    missing = [selected.member for selected in artifact.files if selected not in extraction.found]
+    if missing:
+        raise archive_incomplete_error(artifact, f"does not contain {', '.join(missing)}")
     return extraction.staged
 
 
@@ -108,11 +110,6 @@ class Extraction:
             self.staged[path] = StagedFile("", 0, 0, member.target)
         self.paths_by_member[member.name] = path
         self.found.add(selected)
-
-    def require_all(self) -> None:
-        missing = [selected.member for selected in self.artifact.files if selected not in self.found]
-        if missing:
-            raise archive_incomplete_error(self.artifact, f"does not contain {', '.join(missing)}")
 
 
 def write_file(target: Path, size: int, mode: int, stream: ArchiveStream) -> StagedFile:

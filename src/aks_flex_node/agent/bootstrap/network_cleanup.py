@@ -119,14 +119,8 @@ def _base_link(host: Host, name: str) -> str:
 
 
 def _links(host: Host) -> list[str]:
-    return [
-        name for name in parse_link_names(host.query("ip", "-j", "link", "show").out) if name in POD_NETWORK_LINKS
-    ]
-
-
-def parse_link_names(text: str) -> list[str]:
-    """Returns the interface names in the output of `ip -j link`."""
-    return [str(link.get("ifname", "")) for link in json.loads(text or "[]")]
+    shown = json.loads(host.query("ip", "-j", "link", "show").out or "[]")
+    return [name for link in shown if (name := str(link.get("ifname", ""))) in POD_NETWORK_LINKS]
 
 
 def _routes(host: Host, family: str) -> list[dict[str, Any]]:

@@ -65,7 +65,14 @@ def complete_from_pool(
     if pool is None or config.continuous_monitoring or selection.url:
         return loaded, None
     name, kind, has_token = node_name(config), identity_kind(config), join_token(config) is not None
-    refuse_other_pool(pool, config)
+    applied = context.applied_config()
+    here = configured_pool(applied) if applied else None
+    if here and str(here).lower() != str(pool).lower() and context.has_credentials(config):
+        raise MachineError(
+            "aks-pool-changed",
+            f"This machine is a node of {here}, but the configuration is for {pool}. Nothing was changed.",
+            "Use the configuration of its own pool, or run `aks-flex-node unbootstrap` first.",
+        )
     if kind:
         check_machine_name(machine_name(config, name))
     registration.refuse_other_record(RealHost(), pool, machine_name(config, name))
@@ -112,18 +119,6 @@ def is_joined(pool: PoolId, config: NodeConfig) -> bool:
     applied = context.applied_config()
     here = configured_pool(applied) if applied else None
     return str(here or "").lower() == str(pool).lower() and context.has_credentials(config)
-
-
-def refuse_other_pool(pool: PoolId, config: NodeConfig) -> None:
-    """Raises MachineError if this machine is a node of another pool."""
-    applied = context.applied_config()
-    here = configured_pool(applied) if applied else None
-    if here and str(here).lower() != str(pool).lower() and context.has_credentials(config):
-        raise MachineError(
-            "aks-pool-changed",
-            f"This machine is a node of {here}, but the configuration is for {pool}. Nothing was changed.",
-            "Use the configuration of its own pool, or run `aks-flex-node unbootstrap` first.",
-        )
 
 
 @contextlib.contextmanager

@@ -246,7 +246,7 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
     """Raises MachineError if the fetched configuration is for another node or cluster than this node's."""
     known = node_state.load(engine.host, engine.config).node
     name = engine.machine.node_name(engine.config)
-    here, there = (cluster_path(each) if each else "" for each in (applied, engine.config))
+    here, there = ("/".join(resolved.target_cluster(each) or ()) if each else "" for each in (applied, engine.config))
     elsewhere = bool(here and there and here.lower() != there.lower())
     if context.has_credentials(engine.config) and (elsewhere or (known and known != name)):
         raise MachineError(
@@ -255,11 +255,6 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
             f"{there or 'a cluster'}. Nothing was changed.",
             "Use the URL of this node. Or run `aks-flex-node unbootstrap` first, and use a new URL of the other.",
         )
-
-
-def cluster_path(config: NodeConfig) -> str:
-    """Returns subscription, resource group and name of the cluster; empty if the configuration does not set all."""
-    return "/".join(resolved.target_cluster(config) or ())
 
 
 def run_preflight(
@@ -348,7 +343,10 @@ def set_up_daemon(
     ):
         progress.warning(unexpected)
     if daemon_mode is DaemonMode.NONE and has_daemon_service(engine) and not context.is_managed():
-        remove_service(engine, progress)
+        for component in reversed(AGENT_COMPONENTS):
+            engine.remove(component, progress.warning)
+        engine.host.apply(ReloadUnits())
+        engine.host.apply(Remove(DAEMON_STATE))
     elif daemon_mode is DaemonMode.SERVICE:
         installed = self_update.install_service(engine)
         if not installed.is_done:
@@ -361,11 +359,3 @@ def repair_service(engine: Engine) -> None:
     """Repairs the unit of the daemon. A service that a person has stopped stays stopped."""
     engine.kept_stopped = frozenset((service.UNIT_NAME,))
     engine.apply(service.COMPONENT)
-
-
-def remove_service(engine: Engine, progress: ProgressReporter) -> None:
-    """Removes the daemon's service and state from a node that was joined with a daemon before."""
-    for component in reversed(AGENT_COMPONENTS):
-        engine.remove(component, progress.warning)
-    engine.host.apply(ReloadUnits())
-    engine.host.apply(Remove(DAEMON_STATE))

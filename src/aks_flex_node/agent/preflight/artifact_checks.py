@@ -57,23 +57,17 @@ def missing_artifacts(context: PreflightContext) -> list[Artifact]:
     programs = [program for spec in context.specs for program in spec.programs]
     not_installed = [program for program in programs if not context.exists(f"{program.path}/.manifest.json")]
     needed = {artifact.url: artifact for program in not_installed for artifact in program.artifacts}
-    cached = cached_files(context)
+    folder = f"{context.config.paths.data_dir}/artifacts"
+    cached: dict[str, set[str]] = {}
+    for name in context.names(folder):
+        files = {file for file in context.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
+        for key in (name.replace("-", ":", 1), *published_urls(context.text(f"{folder}/{name}/.origin.json"))):
+            cached.setdefault(key, set()).update(files)
     return [
         artifact
         for artifact in needed.values()
         if not any(artifact.name in cached.get(key, ()) for key in (artifact.publisher_url, artifact.digest) if key)
     ]
-
-
-def cached_files(context: PreflightContext) -> dict[str, set[str]]:
-    """Returns the names of cached files, by the publisher's URL and by digest."""
-    folder = f"{context.config.paths.data_dir}/artifacts"
-    found: dict[str, set[str]] = {}
-    for name in context.names(folder):
-        files = {file for file in context.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
-        for key in (name.replace("-", ":", 1), *published_urls(context.text(f"{folder}/{name}/.origin.json"))):
-            found.setdefault(key, set()).update(files)
-    return found
 
 
 def published_urls(origin: str) -> list[str]:

@@ -11,7 +11,6 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -44,17 +43,6 @@ class Volume:
         return ", ".join(paths[:2]) + (f" and {len(paths) - 2} more" if len(paths) > 2 else "")
 
 
-def space_requirements(config: NodeConfig) -> tuple[SpaceRequirement, ...]:
-    paths = config.paths
-    return (
-        SpaceRequirement(paths.install_dir, 768 * MIB, 1536 * MIB),
-        SpaceRequirement(paths.data_dir, 256 * MIB, 512 * MIB),
-        SpaceRequirement(paths.containerd_dir, 1 * GIB, 4 * GIB, "imagefs"),
-        SpaceRequirement(paths.kubernetes.kubelet_dir, 128 * MIB, 256 * MIB),
-        SpaceRequirement(paths.log_dir, 32 * MIB, 128 * MIB),
-    )
-
-
 def check_disk(context: PreflightContext) -> Iterator[CheckFinding]:
     found = volumes(context)
     problems = [finding for volume in found for finding in _check_volume(context, volume)]
@@ -67,7 +55,14 @@ def check_disk(context: PreflightContext) -> Iterator[CheckFinding]:
 def volumes(context: PreflightContext) -> list[Volume]:
     """Returns the file systems of the node's directories, without duplicates."""
     found: dict[int, Volume] = {}
-    for need in space_requirements(context.config):
+    paths = context.config.paths
+    for need in (
+        SpaceRequirement(paths.install_dir, 768 * MIB, 1536 * MIB),
+        SpaceRequirement(paths.data_dir, 256 * MIB, 512 * MIB),
+        SpaceRequirement(paths.containerd_dir, 1 * GIB, 4 * GIB, "imagefs"),
+        SpaceRequirement(paths.kubernetes.kubelet_dir, 128 * MIB, 256 * MIB),
+        SpaceRequirement(paths.log_dir, 32 * MIB, 128 * MIB),
+    ):
         file_system = nearest_file_system(context, need.path)
         if file_system:
             earlier = found[file_system.device].needs if file_system.device in found else ()

@@ -114,7 +114,8 @@ def memory_total(meminfo: str) -> int | None:
 
 
 def check_cpu(context: PreflightContext) -> Iterator[CheckFinding]:
-    count = count_cpus(context.text("/sys/devices/system/cpu/online"))
+    spans = re.findall(r"(\d+)(?:-(\d+))?", context.text("/sys/devices/system/cpu/online"))
+    count = sum(int(last or first) - int(first) + 1 for first, last in spans)
     if count < 1:
         yield error("The number of CPUs cannot be read.", "Check /sys/devices/system/cpu/online.")
     elif count < GOOD_CPUS:
@@ -124,12 +125,6 @@ def check_cpu(context: PreflightContext) -> Iterator[CheckFinding]:
         )
     else:
         yield ok(f"{count} CPUs")
-
-
-def count_cpus(online: str) -> int:
-    """Counts the CPUs in a list such as `0-3,6`."""
-    spans = re.findall(r"(\d+)(?:-(\d+))?", online)
-    return sum(int(last or first) - int(first) + 1 for first, last in spans)
 
 
 PROGRAM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")

@@ -178,7 +178,15 @@ def _blocked(host: Host, service: Service, unhealthy: Mapping[str, str]) -> str:
     """Returns why a restart would not change that a container runtime does not work; empty if it may."""
     if unhealthy[service.name] == SILENT and (why := find_overload(host, service.cri_check)):
         return why
-    return find_full_disk(host, service.data_dir)
+    # Which disk is full; empty if it has space and inodes, or if that is unknown.
+    answer = host.query("df", "--output=avail,itotal,iavail", "--block-size=1", service.data_dir)
+    numbers = answer.out.split()[-3:] if answer.ok else []
+    if len(numbers) != 3 or not numbers[0].isdigit():
+        return ""
+    free, inodes, free_inodes = (int(each) if each.isdigit() else 0 for each in numbers)
+    if free < MIN_FREE_BYTES:
+        return f"the disk of {service.data_dir} is full"
+    return f"the disk of {service.data_dir} has no free inodes" if inodes and not free_inodes else ""
 
 
 def find_overload(host: Host, command: tuple[str, ...]) -> str:
@@ -189,18 +197,6 @@ def find_overload(host: Host, command: tuple[str, ...]) -> str:
     if seconds > SLOW_PROGRAM_SECONDS or control.code == TIMED_OUT:
         return f"this machine is overloaded: `{command[0]} --version` took {seconds:.0f} s"
     return ""
-
-
-def find_full_disk(host: Host, directory: str) -> str:
-    """Returns which disk is full; empty if it has space and inodes, or if that is unknown."""
-    answer = host.query("df", "--output=avail,itotal,iavail", "--block-size=1", directory)
-    numbers = answer.out.split()[-3:] if answer.ok else []
-    if len(numbers) != 3 or not numbers[0].isdigit():
-        return ""
-    free, inodes, free_inodes = (int(each) if each.isdigit() else 0 for each in numbers)
-    if free < MIN_FREE_BYTES:
-        return f"the disk of {directory} is full"
-    return f"the disk of {directory} has no free inodes" if inodes and not free_inodes else ""
 
 
 def _pem_damage(host: Host, files: Iterable[PemFile]) -> dict[str, str]:

@@ -37,10 +37,6 @@ class ComponentUpgrade:
     old: str
     new: str
 
-    @property
-    def is_downgrade(self) -> bool:
-        return bool(self.old and self.new) and version_key(self.new) < version_key(self.old)
-
     def __str__(self) -> str:
         return f"{self.component} {self.old or 'none'} -> {self.new or 'none'}"
 
@@ -66,7 +62,8 @@ class ConfigChanges:
 
     @property
     def downgrades(self) -> tuple[ComponentUpgrade, ...]:
-        return tuple(one for one in self.upgrades if one.is_downgrade)
+        known = [one for one in self.upgrades if one.old and one.new]
+        return tuple(one for one in known if version_key(one.new) < version_key(one.old))
 
 
 def compare_configs(old: NodeConfig, new: NodeConfig) -> ConfigChanges:
