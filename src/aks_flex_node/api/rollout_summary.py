@@ -61,9 +61,7 @@ def progress_text(properties: Document) -> str:
     elif present := [each for each in waves if each["wave"] == number]:
         texts.append(f"wave {number} of {len(waves)}: {wave_text(present[0], properties['state'])}")
     texts += [gate_text(each) for each in properties.get("gateResults", ()) if each["wave"] == number]
-    found = [printable(each).rstrip(".") for each in properties.get("waitsFor", ())]
-    more = [f"{len(found) - MAX_WAITS} more"] if len(found) > MAX_WAITS else []
-    if waiting := ", ".join([*found[:MAX_WAITS], *more]):
+    if waiting := waits_for_text(properties):
         texts.append(f"waits for {waiting}")
     return "; ".join(texts)
 
@@ -71,6 +69,12 @@ def progress_text(properties: Document) -> str:
 def total_of(waves: Any) -> Document:
     names = ("nodes", "offline", *COUNTS)
     return {name: sum(each.get(name, 0) for each in waves) for name in names}
+
+
+def waits_for_text(properties: Document) -> str:
+    found = [printable(each).rstrip(".") for each in properties.get("waitsFor", ())]
+    more = [f"{len(found) - MAX_WAITS} more"] if len(found) > MAX_WAITS else []
+    return ", ".join([*found[:MAX_WAITS], *more])
 
 
 def gate_text(result: Document) -> str:
