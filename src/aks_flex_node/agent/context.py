@@ -291,7 +291,7 @@ def _stored_source() -> ConfigSourceKind | None:
     if not (Path(UNIT_FILE).exists() and os.path.lexists(CURRENT_CONFIG)):
         return None
     try:
-        return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
+        return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG)).config)
     except ConfigError:
         return "provider"  # so that a damaged configuration is reported, not replaced
 

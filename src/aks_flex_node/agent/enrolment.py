@@ -20,6 +20,7 @@ from aks_flex_node.agent.reconcile import lock
 from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
+from aks_flex_node.host.host import Host, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.api.machine_identity import MachineIdentity
-    from aks_flex_node.host.host import Host
 
 DMI = "/sys/class/dmi/id"
 CONTAINER_LINKS = frozenset(("veth", "macvlan"))  # through which a container reaches the network
@@ -168,6 +168,6 @@ def _memory_bytes(meminfo: str) -> int:
 
 def _text(host: Host, path: str) -> str:
     try:
-        return (host.read(path) or b"").decode(errors="replace")
+        return read_text(host, path)
     except (OSError, MachineError):
         return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
-from aks_flex_node.host.host import EntryKind, Host
+from aks_flex_node.host.host import EntryKind, Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -66,17 +66,17 @@ class Machine:
 
 
 def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
-    release = os_release(_text(host, "/etc/os-release"))
+    release = os_release(read_text(host, "/etc/os-release"))
     return Machine(
         arch=ARCHITECTURES.get(platform.machine(), platform.machine()),
-        hostname=_text(host, "/proc/sys/kernel/hostname").strip() or _text(host, "/etc/hostname").strip(),
+        hostname=read_text(host, "/proc/sys/kernel/hostname").strip() or read_text(host, "/etc/hostname").strip(),
         system=release.get("ID", ""),
         release=release.get("VERSION_ID", ""),
-        kernel=_text(host, "/proc/sys/kernel/osrelease").strip(),
+        kernel=read_text(host, "/proc/sys/kernel/osrelease").strip(),
         cgroups=2 if host.stat("/sys/fs/cgroup/cgroup.controllers") else 1,
         systemd=not host.live or host.stat("/run/systemd/system") is not None,
         can_raise_limits=can_raise_limits(
-            _text(host, "/proc/1/status")
+            read_text(host, "/proc/1/status")
         ),  # of PID 1: this process may have fewer capabilities
         systemd_version=systemd_version(host),
         resolv_conf=pod_resolv_conf(host),
@@ -89,12 +89,12 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
 
 def identify_machine(host: Host, url: str | None) -> MachineIdentity | None:
     """Returns the identity of this machine towards the server of a URL, or None if it has no machine ID."""
-    found = (hash_machine_id(_text(host, path)) for path in MACHINE_ID_FILES)
+    found = (hash_machine_id(read_text(host, path)) for path in MACHINE_ID_FILES)
     known = next(filter(None, found), "")
     if not known:
         return None
-    release = os_release(_text(host, "/etc/os-release"))
-    name = _text(host, "/proc/sys/kernel/hostname").strip() or _text(host, "/etc/hostname").strip()
+    release = os_release(read_text(host, "/etc/os-release"))
+    name = read_text(host, "/proc/sys/kernel/hostname").strip() or read_text(host, "/etc/hostname").strip()
     return MachineIdentity(known, name, address_towards(host, url), release.get("PRETTY_NAME", ""))
 
 
@@ -111,7 +111,7 @@ def own_program(host: Host, install_dir: str, running: str) -> str:
     installed by self-update are excluded because unbootstrap removes them.
     """
     fetched = f"{install_dir}/agent/"
-    texts = (_text(host, UNIT_FILE), _text(host, f"{fetched}launch"))
+    texts = (read_text(host, UNIT_FILE), read_text(host, f"{fetched}launch"))
     candidates = (*re.findall(rf"(?m)^{PROGRAM_COMMENT}(.+)$", "\n".join(texts)), running, *PROGRAM_PATHS)
     fit = (path for path in candidates if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
     return next((path for path in fit if host.stat(path)), PROGRAM_PATHS[0])
@@ -121,10 +121,6 @@ def systemd_version(host: Host) -> int:
     """Returns systemd's version from the name of its library, which also works in an image; 0 when unknown."""
     names = (name for folder in LIBRARIES for name in host.list_dir(folder))
     return next((int(found[1]) for name in names if (found := re.match(r"libsystemd-shared-(\d+)", name))), 0)
-
-
-def _text(host: Host, path: str) -> str:
-    return (host.read(path) or b"").decode(errors="replace")
 
 
 def os_release(text: str) -> dict[str, str]:
@@ -141,7 +137,7 @@ def pod_resolv_conf(host: Host) -> str:
     entry = host.stat(RESOLV_CONF)
     if entry and entry.kind is EntryKind.LINK and f"/{entry.target.lstrip('./')}" in RESOLVED_LINKS:
         return RESOLVED  # also in an image, where the file does not exist
-    servers = name_servers(_text(host, RESOLV_CONF))
+    servers = name_servers(read_text(host, RESOLV_CONF))
     unreachable = not servers or any(map(is_loopback, servers))
     return RESOLVED if unreachable and host.stat(RESOLVED) else RESOLV_CONF
 

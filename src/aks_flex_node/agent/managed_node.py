@@ -19,6 +19,7 @@ from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.host.system import UnitCache
 from aks_flex_node.lean_dataclass import frozen
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.host import Host
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -80,7 +80,7 @@ class ManagedNode:
             node = nodes.find(self.api, self.name)
         except (ClusterError, ApiStatusError):
             return False
-        here = (self.host.read(BOOT_ID) or b"").decode(errors="replace").strip()
+        here = read_text(self.host, BOOT_ID).strip()
         return bool(node and here and node.boot_id and node.boot_id != here)
 
     def has_operation(self) -> bool:

@@ -25,7 +25,7 @@ from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_
 from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
 from aks_flex_node.errors import ArtifactError, CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
-from aks_flex_node.host.host import CommandResult, Host
+from aks_flex_node.host.host import CommandResult, Host, read_text
 from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
@@ -103,18 +103,18 @@ def current_target(host: Host, config: NodeConfig) -> str:
 
 def config_version(host: Host) -> str:
     """Returns the version of the configuration in effect."""
-    return (host.read(CONFIG_VERSION_FILE) or b"").decode(errors="replace").strip()
+    return read_text(host, CONFIG_VERSION_FILE).strip()
 
 
 def _read_lines(host: Host, path: str, count: int) -> list[str]:
     """Returns the lines of a file if it has exactly `count` lines, else an empty list."""
-    lines = (host.read(path) or b"").decode(errors="replace").splitlines()
+    lines = read_text(host, path).splitlines()
     return lines if len(lines) == count else []
 
 
 def read_floor(host: Host) -> str:
     """Returns the highest version of the agent that has run on this machine; empty if that is unknown."""
-    text = (host.read(AGENT_FLOOR) or b"").decode(errors="replace").strip()
+    text = read_text(host, AGENT_FLOOR).strip()
     return text if re.fullmatch(r"[0-9A-Za-z.+-]+", text) else ""
 
 

@@ -15,13 +15,13 @@ from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import Host
 
 
 @frozen
@@ -80,13 +80,13 @@ class ConfigVersions:
         """Returns the next configuration, or the current one when there is no valid next configuration."""
         text = self._next_text
         try:
-            return loader.load_text(text, NEXT_CONFIG, {}, {}).config if text else current
+            return loader.load_text(text, NEXT_CONFIG).config if text else current
         except ConfigError:
             return current
 
 
 def stored_text(host: Host, path: str) -> str:
-    return (host.read(path) or b"").decode(errors="replace")
+    return read_text(host, path)
 
 
 def stored_version(host: Host, path: str) -> str:

@@ -127,3 +127,8 @@ class Host(Protocol):
     def apply(self, action: Action) -> None:
         """Executes an action. Raises MachineError if it fails."""
         ...
+
+
+def read_text(host: Host, path: str) -> str:
+    """Returns the text of a file; empty if it does not exist."""
+    return (host.read(path) or b"").decode(errors="replace")

@@ -16,13 +16,13 @@ from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, Run, WriteFile
 from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.host.host import CommandResult, Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import CommandResult, Host
 
 
 AZCMAGENT_PATHS = ("/usr/bin/azcmagent", "/opt/azcmagent/bin/azcmagent")
@@ -80,7 +80,7 @@ def agent_services(host: Host) -> dict[str, str]:
     for folder in UNIT_FOLDERS:
         for name in host.list_dir(folder):
             if name.endswith(".service") and name not in found:
-                started = _program_of((host.read(f"{folder}/{name}") or b"").decode(errors="replace"))
+                started = _program_of(read_text(host, f"{folder}/{name}"))
                 if started.startswith(PROGRAM_FOLDERS):
                     found[name] = started
     return found

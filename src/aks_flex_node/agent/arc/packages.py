@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, RemoveTree, Run, WriteFile
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import Host
 
 
 ARMOUR = re.compile(
@@ -158,7 +158,7 @@ class AzcmagentPackage:
         return f"{self.config.paths.data_dir}-packages"
 
     def install(self) -> None:
-        release = (self.host.read("/etc/os-release") or b"").decode(errors="replace")
+        release = read_text(self.host, "/etc/os-release")
         if self.host.stat("/usr/bin/apt-get") is None:
             raise azcmagent_missing_error("this machine has no apt")
         source = repository(self.config, release)
@@ -204,7 +204,7 @@ class AzcmagentPackage:
 
     def _entry(self) -> str:
         """Returns the entry of the package in dpkg's status file."""
-        text = (self.host.read("/var/lib/dpkg/status") or b"").decode(errors="replace")
+        text = read_text(self.host, "/var/lib/dpkg/status")
         return next((f"{one}\n" for one in text.split("\n\n") if f"Package: {PACKAGE}\n" in f"{one}\n"), "")
 
     def clean_up(self) -> None:
@@ -281,7 +281,7 @@ class AzcmagentPackage:
 
 
 def _names(host: Host, path: str) -> set[str]:
-    text = (host.read(path) or b"").decode(errors="replace")
+    text = read_text(host, path)
     return {line.partition(":")[0] for line in text.splitlines()}
 
 

@@ -58,7 +58,7 @@ def install_bootstrap_token(engine: Engine, grant: BootstrapTokenGrant) -> None:
     document = json.loads((host.read(CURRENT_CONFIG) or b"").decode())
     document["config"].setdefault("azure", {})["bootstrapToken"] = dict(grant.settings)
     text = json.dumps(document, indent=1) + "\n"
-    token = load_text(text, CURRENT_CONFIG, {}, {}).config.azure.bootstrap_token
+    token = load_text(text, CURRENT_CONFIG).config.azure.bootstrap_token
     engine.config = replace(engine.config, azure=replace(azure, bootstrap_token=token))
     if grant.is_stored:
         host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))

@@ -34,7 +34,7 @@ def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
 def stored_daemon_config() -> NodeConfig | None:
     """Returns the daemon's configuration, or None when it cannot be read."""
     try:
-        return loader.load(Path(CURRENT_CONFIG), {}, {}).config
+        return loader.load(Path(CURRENT_CONFIG)).config
     except ConfigError:
         return None
 

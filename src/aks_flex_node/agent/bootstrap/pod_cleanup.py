@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.bootstrap import network_cleanup
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import Action, KillGroup, Remove, StopUnit, Unmount
+from aks_flex_node.host.host import Host, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.host.host import Host
 
 SERVICES = ("node-problem-detector.service", "kubelet.service", "containerd.service")
 GROUPS = {  # cgroup to owning service
@@ -78,7 +78,7 @@ def _is_ours(host: Host, name: str) -> bool:
 def _mounts(
     host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]], foreign: frozenset[str]
 ) -> Iterator[Action]:
-    points = mounts.mount_points((host.read(mounts.MOUNTINFO) or b"").decode(errors="replace"))
+    points = mounts.mount_points(read_text(host, mounts.MOUNTINFO))
     kubelet_dir, containerd_dir = config.paths.kubernetes.kubelet_dir, config.paths.containerd_dir
     places = {
         f"{kubelet_dir}/pods/": "kubelet.service",

@@ -54,5 +54,5 @@ def sign_in(text: str) -> tuple[str, float]:
     from aks_flex_node.agent.identity.azure_sign_in import sign_in as azure_sign_in
     from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 
-    token = azure_sign_in(load_text(text, "the node's identity", {}, {}).config, f"{AKS_SERVER_APP_ID}/.default")
+    token = azure_sign_in(load_text(text, "the node's identity").config, f"{AKS_SERVER_APP_ID}/.default")
     return token.value, token.expires

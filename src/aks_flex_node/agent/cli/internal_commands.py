@@ -38,7 +38,7 @@ def azure_token() -> None:
 
     refuse_terminal("a token")
     try:
-        config = load_text(sys.stdin.read(), "the node's configuration", {}, {}).config
+        config = load_text(sys.stdin.read(), "the node's configuration").config
         token = azure_sign_in.sign_in(config, provider_scope(config))
         document: dict[str, Any] = {"token": token.value, "seconds": max(0.0, token.expires - time.time())}
     except FlexError as error:

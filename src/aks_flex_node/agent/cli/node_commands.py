@@ -25,6 +25,7 @@ from aks_flex_node.agent.cli.options import (
     Skip,
     Yes,
 )
+from aks_flex_node.host.host import Host, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
 
 
 def agent(
@@ -325,7 +325,7 @@ def file_diff(action: Action, host: Host) -> list[str]:
         return []
     if action.secret:
         return ["(secret content)"]
-    before = (host.read(action.path) or b"").decode(errors="replace").splitlines()
+    before = read_text(host, action.path).splitlines()
     after = action.content.decode(errors="replace").splitlines()
     lines = difflib.unified_diff(before, after, lineterm="", n=1)
     return [line for line in lines if not line.startswith(("---", "+++"))]

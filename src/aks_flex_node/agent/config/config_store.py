@@ -21,7 +21,7 @@ from aks_flex_node.agent.paths import (
     STAGING_CONFIG,
 )
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile, aside_path
-from aks_flex_node.host.host import EntryKind, Host
+from aks_flex_node.host.host import EntryKind, Host, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ def is_bundle(content: bytes | None) -> bool:
 
 def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
     """Returns whether the stored configuration was fetched from this URL."""
-    known = (host.read(CONFIG_URL_DIGEST) or b"").decode(errors="replace").strip()
+    known = read_text(host, CONFIG_URL_DIGEST).strip()
     return known == _hash(url) and host.stat(CURRENT_CONFIG) is not None
 
 

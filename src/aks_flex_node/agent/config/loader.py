@@ -89,8 +89,8 @@ class LoadedConfig:
 
 def load(
     path: Path | Sequence[Path] | None,
-    env: Mapping[str, str],
-    flags: Mapping[str, object],
+    env: Mapping[str, str] = {},
+    flags: Mapping[str, object] = {},
     directory: Path = files.CONFIG_DIRECTORY,
     base: Sequence[SettingsSource] = (),
     last: Sequence[SettingsSource] = (),
@@ -125,7 +125,7 @@ def load_content(content: bytes, mode: int, file: Path) -> LoadedConfig:
     return _complete([source], str(file), (file,))
 
 
-def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:
+def load_text(text: str, name: str, env: Mapping[str, str] = {}, flags: Mapping[str, object] = {}) -> LoadedConfig:
     """Loads a configuration from a text, such as a fetched bundle."""
     source = from_document(parse_config(text, name), name)
     return _complete([source, from_environment(env), from_flags(flags)], name)

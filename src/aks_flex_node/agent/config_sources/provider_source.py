@@ -80,7 +80,7 @@ class ProviderSource:
         return replace(result, message=note) if result.is_ok and note else result
 
     def probe(self, text: str) -> PollResult:
-        config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
+        config = loader.load_text(text, NEXT_CONFIG).config
         tokens = ProviderTokens(self.client.tokens.program, lambda: text)
         endpoint = provider_endpoint(config, self.node)
         assertions = replace(self.client.assertions, subject=endpoint.resource_id) if self.client.assertions else None

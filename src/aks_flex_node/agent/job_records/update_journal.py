@@ -7,17 +7,15 @@ from __future__ import annotations
 import contextlib
 from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
-
-if TYPE_CHECKING:
-    from aks_flex_node.host.host import Host
 
 
 class UpdateStage(Enum):
@@ -99,7 +97,7 @@ def remove_journal(host: Host) -> None:
 
 def is_released(host: Host, version: str) -> bool:
     """Returns whether the config source deleted the Node for this version after its update had started."""
-    return (host.read(RELEASED_CONFIG) or b"").decode(errors="replace") == version != ""
+    return read_text(host, RELEASED_CONFIG) == version != ""
 
 
 def write_release(host: Host, version: str) -> None:

@@ -24,6 +24,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Run, WriteFile
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.operation_record import OperationRecord
     from aks_flex_node.agent.progress import ProgressReporter
-    from aks_flex_node.host.host import Host
 
 VERSION_PARAMETER = "version"
 
@@ -96,7 +96,7 @@ class OperationJob:
         if not given:
             return example
         try:
-            load_text(self._with_agent_version(CURRENT_CONFIG, given), CURRENT_CONFIG, {}, {})
+            load_text(self._with_agent_version(CURRENT_CONFIG, given), CURRENT_CONFIG)
         except ConfigError:
             return f"{given[:80]!r} is not a version. {example}"
         is_older = version_key(plain_version(given)) < version_key(plain_version(self.running_version))
@@ -163,7 +163,7 @@ class OperationJob:
         return json.dumps(document, indent=1) + "\n"
 
     def _boot_id(self) -> str:
-        return (self.host.read(BOOT_ID) or b"").decode(errors="replace").strip()
+        return read_text(self.host, BOOT_ID).strip()
 
 
 def _started(message: str) -> JobResult:

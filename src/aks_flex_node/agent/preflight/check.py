@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, NetworkProbe
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
+from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import Ledger
-    from aks_flex_node.host.host import Host
 
 
 class Severity(str, Enum):
@@ -124,7 +124,7 @@ class PreflightContext:
     def text(self, path: str) -> str:
         """Returns the text of a file, or an empty string if it is missing or unreadable."""
         try:
-            return (self.host.read(path) or b"").decode(errors="replace")
+            return read_text(self.host, path)
         except OSError:
             return ""
 
