@@ -10,6 +10,8 @@ import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from aks_flex_node.timestamps import format_utc
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -27,6 +29,15 @@ def expiry(pem: bytes) -> datetime | None:
     """Returns the expiry time of the first certificate in a PEM file, or None when no certificate can be read."""
     found = validity(pem)
     return found[1] if found else None
+
+
+def describe_expiry(pem: bytes) -> dict[str, object] | None:
+    """Returns the expiry time of a certificate and the days until then for `status`, or None."""
+    end = expiry(pem)
+    if end is None:
+        return None
+    left = end - datetime.now(timezone.utc)
+    return {"expires": format_utc(end.timestamp()), "days": round(left.total_seconds() / 86400, 1)}
 
 
 def validity(pem: bytes) -> tuple[datetime, datetime] | None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
+Document = dict[str, Any]
+
 PUBLISH_SECONDS = 60.0  # between two writes of the daemon without a change
 MAX_AGE_SECONDS = 180.0  # an older file does not describe the node any more
 ARC_SECONDS = 300.0  # azcmagent takes much longer than all other checks
@@ -94,7 +96,7 @@ def node_engine(selection: context.ConfigSelection) -> Engine:
     return engine
 
 
-def observe(selection: context.ConfigSelection) -> dict[str, Any]:
+def observe(selection: context.ConfigSelection) -> Document:
     """Returns the status of this machine, observed as root, and publishes it if the machine is a node."""
     engine = node_engine(selection)
     found = facts.status(engine)
@@ -111,7 +113,7 @@ def refresh() -> None:
         observe(context.ConfigSelection())
 
 
-def read_public(host: Host, now: float | None = None) -> dict[str, Any]:
+def read_public(host: Host, now: float | None = None) -> Document:
     """Returns the published status with its age in seconds and the live state of the services, without root.
 
     Raises MachineError if nothing was published.
@@ -134,7 +136,7 @@ def read_public(host: Host, now: float | None = None) -> dict[str, Any]:
     return {**found, "ageSeconds": max(0, round((time.time() if now is None else now) - written))}
 
 
-NOT_A_NODE: dict[str, Any] = {
+NOT_A_NODE: Document = {
     **dict.fromkeys(WHOLE),
     **dict.fromkeys(SECTIONS),
     "phase": "NotStarted",
@@ -146,13 +148,13 @@ NOT_A_NODE: dict[str, Any] = {
 }
 
 
-def _live_daemon(known: dict[str, Any], active: str) -> dict[str, Any]:
+def _live_daemon(known: Document, active: str) -> Document:
     if active in facts.RUNNING_STATES:
         return known
     return {**known, "agent": active, "providerState": "Unknown", "message": "The daemon is not running."}
 
 
-def _parse(content: bytes | None) -> dict[str, Any] | None:
+def _parse(content: bytes | None) -> Document | None:
     try:
         found = json.loads(content or b"null")
         parse_utc(found["timestamp"])
@@ -182,7 +184,7 @@ class StatusPublisher:
     clock: Callable[[], float] = time.monotonic
     _due: float = 0.0
     _key: tuple[object, ...] = ()
-    _arc: dict[str, Any] = field(default_factory=dict)
+    _arc: Document = field(default_factory=dict)
     _arc_due: float = 0.0
 
     def __call__(self, session: Session, running: JobKind | None) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aks_flex_node.agent import certificates, event_log, self_update, staging_config
+from aks_flex_node.agent import certificates, context, event_log, self_update, staging_config
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.host.host import Host, UnitState
 
+Document = dict[str, Any]
+
 DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
 TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
 HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc and the VPN
@@ -68,14 +69,14 @@ FAILED_PROVIDER_STATES = frozenset(
 class ObservedNode:
     """What is expensive to observe. The daemon knows it from its own checks."""
 
-    node: dict[str, Any]  # of `node_status`
+    node: Document  # of `node_status`
     drift: list[str] | None  # None if unknown: a machine that is not a node has no desired state
     damaged: list[str] | None  # the drift of programs
-    arc: dict[str, Any]
+    arc: Document
     services: list[UnitState]  # of `SERVICES`
 
 
-def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
+def status(engine: Engine, api: ApiClient | None = None) -> Document:
     state = node_state.load(engine.host, engine.config)
     known_well = state.phase is node_state.Phase.NODE_JOINED and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
@@ -91,13 +92,13 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     return {**collect_status(engine, found), "events": event_log.read_last(log_file(engine.config), 5)}
 
 
-def arc_status(engine: Engine) -> dict[str, Any]:
+def arc_status(engine: Engine) -> Document:
     from aks_flex_node.agent.arc import machine_agent  # the daemon of a node without Azure Arc does not load it
 
     return machine_agent.status(engine.host, engine.config)
 
 
-def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:
+def collect_status(engine: Engine, observed: ObservedNode) -> Document:
     """Returns the status without the events of the log."""
     config = engine.config
     state = node_state.load(engine.host, config)
@@ -124,7 +125,7 @@ def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:
     }
 
 
-def daemon_status(engine: Engine) -> dict[str, Any] | None:
+def daemon_status(engine: Engine) -> Document | None:
     """Returns the state of the daemon, or None when this machine has no daemon."""
     host = engine.host
     known = daemon_state.read(host)
@@ -136,7 +137,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     pending = versions.next
     return {
         "agent": agent,
-        "source": describe_source(engine.config, node_name(engine)).as_document(),
+        "source": describe_source(engine.config, context.node_name(engine)).as_document(),
         **provider_status(known, agent),
         "since": known.since,
         "lastPoll": known.last_answer,
@@ -172,7 +173,7 @@ def _pending_update(
     return {"configVersion": version, "reason": "InProgress", "message": "Applying the configuration."}
 
 
-def _staging(host: Host, config: NodeConfig) -> dict[str, Any] | None:
+def _staging(host: Host, config: NodeConfig) -> Document | None:
     """Returns the next configuration of the provider and whether its artifacts are on this machine, or None."""
     found, last = staging_config.read_status(host, config), job_result.read_result(host, STAGING_RESULT)
     if not found.pool_revision:
@@ -182,16 +183,10 @@ def _staging(host: Host, config: NodeConfig) -> dict[str, Any] | None:
     return {"poolRevision": found.pool_revision, "staged": found.is_complete, "message": message}
 
 
-def node_name(engine: Engine) -> str:
-    """Returns the name with which the machine joined, or that of its configuration."""
-    known = node_state.load(engine.host, engine.config).node
-    return known or engine.machine.node_name(engine.config)
-
-
-def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
+def node_status(engine: Engine, api: ApiClient | None = None) -> Document:
     """Returns the status of this node's Node object in the cluster."""
-    config, name = engine.config, node_name(engine)
-    found: dict[str, Any] = {"name": name, "status": "NotJoined"}
+    config, name = engine.config, context.node_name(engine)
+    found: Document = {"name": name, "status": "NotJoined"}
     if engine.host.stat(kubelet_credential_file(config)) is None:
         return found
     try:
@@ -201,7 +196,7 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     return {**found, "status": "NotRegistered"} if seen is None else describe_node(engine.host, name, seen)
 
 
-def describe_node(host: Host, name: str, seen: ClusterNode) -> dict[str, Any]:
+def describe_node(host: Host, name: str, seen: ClusterNode) -> Document:
     machine = identify_machine(host, None)
     if machine and seen.lives_elsewhere(machine.id):
         message = (
@@ -238,13 +233,9 @@ def installed_versions(engine: Engine) -> dict[str, str]:
     }
 
 
-def certificate_status(engine: Engine) -> dict[str, Any] | None:
+def certificate_status(engine: Engine) -> Document | None:
     path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
-    end = certificates.expiry(engine.host.read(path) or b"")
-    if end is None:
-        return None
-    left = end - datetime.now(timezone.utc)
-    return {"expires": format_utc(end.timestamp()), "days": round(left.total_seconds() / 86400, 1)}
+    return certificates.describe_expiry(engine.host.read(path) or b"")
 
 
 def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
@@ -261,7 +252,7 @@ def _describe_damage(plan: ComponentPlan, action: Action) -> str:
     return ""
 
 
-def health_problems(found: dict[str, Any]) -> list[str]:
+def health_problems(found: Document) -> list[str]:
     """Returns the problems of a node, one phrase each; empty when the node is healthy."""
     wrong = []
     if found["phase"] != node_state.Phase.NODE_JOINED.value:
@@ -285,7 +276,7 @@ def health_problems(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def daemon_problems(found: dict[str, Any] | None) -> list[str]:
+def daemon_problems(found: Document | None) -> list[str]:
     """Returns why the daemon does not do its work, with the remedy. A node without a daemon has no such problem."""
     if found is None:
         return []
@@ -301,7 +292,7 @@ def daemon_problems(found: dict[str, Any] | None) -> list[str]:
     return []
 
 
-def _certificate_problems(what: str, end: dict[str, Any] | None, days: int) -> list[str]:
+def _certificate_problems(what: str, end: Document | None, days: int) -> list[str]:
     if end is None or end["days"] >= days:
         return []
     if end["days"] <= 0:

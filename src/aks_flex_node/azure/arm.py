@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
     from azure.core.rest import HttpRequest, HttpResponse
 
+Document = dict[str, Any]
+
 PUBLIC_ENDPOINT = "https://management.azure.com"
 MAX_PAGES = 1000
 
 
 class ArmReader(Protocol):
-    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]: ...
+    def get(self, path: str, api_version: str, **query: str) -> Document: ...
 
-    def post(self, path: str, api_version: str, body: Any = None) -> dict[str, Any]: ...
+    def post(self, path: str, api_version: str, body: Any = None) -> Document: ...
 
 
 class AzureCallError(FlexError):
@@ -76,24 +78,24 @@ class ArmClient:
         self._proxy = proxy
         self._pipeline_client: PipelineClient[HttpRequest, HttpResponse] | None = None
 
-    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
+    def get(self, path: str, api_version: str, **query: str) -> Document:
         return self._call("GET", path, api_version, query)
 
-    def post(self, path: str, api_version: str, body: Any = None) -> dict[str, Any]:
+    def post(self, path: str, api_version: str, body: Any = None) -> Document:
         return self._call("POST", path, api_version, {}, body)
 
-    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
+    def put(self, path: str, api_version: str, body: Any) -> Document:
         return self._call("PUT", path, api_version, {}, body)
 
-    def patch(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
+    def patch(self, path: str, api_version: str, body: Any) -> Document:
         return self._call("PATCH", path, api_version, {}, body)
 
     def delete(self, path: str, api_version: str) -> None:
         self._call("DELETE", path, api_version, {})
 
-    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:
+    def list(self, path: str, api_version: str, **query: str) -> list[Document]:
         """Returns the items of all pages of a collection."""
-        found: list[dict[str, Any]] = []
+        found: list[Document] = []
         for _ in range(MAX_PAGES):
             page = self.get(path, api_version, **query)
             found += page.get("value") or []
@@ -143,9 +145,7 @@ class ArmClient:
             raise unexpected_error(self._endpoint, response.status_code)
         return ArmReply(response.status_code, text, response_headers)
 
-    def _call(
-        self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
-    ) -> dict[str, Any]:
+    def _call(self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None) -> Document:
         reply = self.send(method, path, {"api-version": api_version, **query}, body)
         if (reply.text.strip() or method == "GET") and not _is_object(reply.text):
             raise unexpected_error(self._endpoint, reply.status)
@@ -161,7 +161,7 @@ def _pipeline(
     from aks_flex_node.azure.retry_policy import BoundedRetryPolicy  # noqa: PLC0415
     from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
 
-    trust: dict[str, Any] = {"connection_verify": ca_file} if ca_file else {}
+    trust: Document = {"connection_verify": ca_file} if ca_file else {}
     return PipelineClient(
         endpoint,
         policies=[
@@ -188,7 +188,7 @@ def refused_error(status: int, text: str, headers: Mapping[str, str] | None = No
     """Returns the error of a rejected request, with ARM's message if any. `headers` have names in lower case."""
     response_headers = headers or {}
     content = _object(text).get("error")
-    error: dict[str, Any] = content if isinstance(content, dict) else {}
+    error: Document = content if isinstance(content, dict) else {}
     code = str(error.get("code") or f"HTTP {status}")
     message = str(error.get("message") or "no message").rstrip(".")
     correlation = response_headers.get("x-ms-correlation-request-id") or response_headers.get("x-ms-request-id") or ""
@@ -254,7 +254,7 @@ def _plain(cause: str) -> str:
     return f"{text})" if text.count("(") > text.count(")") else text
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> Document:
     try:
         document = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.retry import RetryDeadline
 
+Document = dict[str, Any]
+
 ROLE_API_VERSION = "2022-04-01"
 ASSIGNMENT_TYPE = "providers/Microsoft.Authorization/roleAssignments"
 ASSIGNMENT_NAMESPACE = uuid.UUID(
@@ -26,13 +28,13 @@ ASSIGNMENT_NAMESPACE = uuid.UUID(
 
 
 class RolesClient(Protocol):
-    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]: ...
+    def get(self, path: str, api_version: str, **query: str) -> Document: ...
 
-    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]: ...
+    def put(self, path: str, api_version: str, body: Any) -> Document: ...
 
     def delete(self, path: str, api_version: str) -> None: ...
 
-    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]: ...
+    def list(self, path: str, api_version: str, **query: str) -> list[Document]: ...
 
 
 def assignment_id(scope: str, role: AzureRole, principal: str) -> str:
@@ -99,13 +101,13 @@ def missing_roles(arm: RolesClient, scope: str, roles: Iterable[AzureRole]) -> l
     return [role for role in roles if not _in_effect(role, found)]
 
 
-def _in_effect(role: AzureRole, permissions: list[dict[str, Any]]) -> bool:
+def _in_effect(role: AzureRole, permissions: list[Document]) -> bool:
     return (not role.action or _allowed(role.action, permissions, "actions", "notActions")) and (
         not role.data_action or _allowed(role.data_action, permissions, "dataActions", "notDataActions")
     )
 
 
-def _allowed(action: str, permissions: list[dict[str, Any]], allow: str, deny: str) -> bool:
+def _allowed(action: str, permissions: list[Document], allow: str, deny: str) -> bool:
     def matches(patterns: list[str] | None) -> bool:
         return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns or ())
 

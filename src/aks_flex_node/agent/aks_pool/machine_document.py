@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig, Taint
 
+Document = dict[str, Any]
+
 UNFINISHED = frozenset({"creating", "updating", "accepted", "inprogress"})  # provisioning states
 OWNER_TAG = "aks-flex-node-machine"  # of a Machine: the host that it belongs to, as a hash of its machine ID
 AKS_LABEL_PREFIX = "kubernetes.azure.com/"  # of labels that AKS itself sets; no settings of a Machine
@@ -128,7 +130,7 @@ def satisfies(version: str, desired: str) -> bool:
     return version == desired or (not has_patch(desired) and version.startswith(f"{desired}."))
 
 
-def object_at(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+def object_at(parent: Mapping[str, Any], name: str) -> Document:
     value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -156,11 +158,11 @@ def format_taint(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def machine_body(settings: MachineSettings, known: PoolMachine | None = None, owner: str = "") -> dict[str, Any]:
+def machine_body(settings: MachineSettings, known: PoolMachine | None = None, owner: str = "") -> Document:
     """Builds the body of a PUT, with the host that the Machine belongs to. Keeps what a node does not set, which a
     PUT without it would remove: the kubelet settings, initialization taints and tags of an existing Machine.
     """
-    profile: dict[str, Any] = {"orchestratorVersion": settings.version}
+    profile: Document = {"orchestratorVersion": settings.version}
     if settings.max_pods is not None:
         profile["maxPods"] = settings.max_pods
     profile["nodeLabels"] = dict(settings.labels or {})
@@ -170,7 +172,7 @@ def machine_body(settings: MachineSettings, known: PoolMachine | None = None, ow
         profile["kubeletConfig"] = dict(kubelet)
     if known and known.initialization_taints:
         profile["nodeInitializationTaints"] = list(known.initialization_taints)
-    properties: dict[str, Any] = {"kubernetes": profile}
+    properties: Document = {"kubernetes": profile}
     if tags := {**(known.tags if known else {}), **({OWNER_TAG: owner} if owner else {})}:
         properties["tags"] = tags
     return {"properties": properties}
@@ -195,9 +197,7 @@ def _taint_set(taints: Iterable[str] | None) -> frozenset[str]:
     return frozenset(each.replace("=:", ":") for each in taints or ())  # `key=:Effect` is `key:Effect`
 
 
-def with_machine_settings(
-    config: Mapping[str, Any], settings: MachineSettings, *, complete: bool = True
-) -> dict[str, Any]:
+def with_machine_settings(config: Mapping[str, Any], settings: MachineSettings, *, complete: bool = True) -> Document:
     """Returns a configuration document with the settings of a Machine.
 
     A Machine without labels or taints removes them if `complete` is set. Otherwise it sets only what it has: that is
@@ -223,7 +223,7 @@ def with_machine_settings(
     return changed
 
 
-def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any]) -> Document:
     """Returns the section node.kubelet with a Machine's `kubeletConfig`."""
     changed = dict(kubelet)
     changed |= {ours: settings[name] for name, ours in _OWN_KUBELET_KEYS.items() if settings.get(name) is not None}

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.retry import RetryDeadline
 
+Document = dict[str, Any]
+
 
 ARC_API_VERSION = "2024-07-10"
 NETWORK_API_VERSION = "2024-05-01"
 
 
 class ArcMachinesClient(RolesClient, Protocol):
-    def patch(self, path: str, api_version: str, body: Any) -> dict[str, Any]: ...
+    def patch(self, path: str, api_version: str, body: Any) -> Document: ...
 
 
 class ArcCloud(Protocol):
@@ -92,7 +94,7 @@ def with_arc_identity(config: NodeConfig) -> NodeConfig:
     return replace(config, azure=replace(azure, arc=replace(azure.arc, enabled=True)))
 
 
-def find_machine(arm: ArcMachinesClient, machine: str) -> dict[str, Any] | None:
+def find_machine(arm: ArcMachinesClient, machine: str) -> Document | None:
     """Returns the machine resource, or None if it does not exist."""
     try:
         return arm.get(machine, ARC_API_VERSION)
@@ -102,7 +104,7 @@ def find_machine(arm: ArcMachinesClient, machine: str) -> dict[str, Any] | None:
         return None
 
 
-def principal_of(machine: dict[str, Any]) -> str:
+def principal_of(machine: Document) -> str:
     """Returns the object ID of the machine's identity. A machine recreated with the same name has a different one."""
     return str((machine.get("identity") or {}).get("principalId") or "")
 
@@ -176,7 +178,7 @@ class MachineRoles:
             return list(self._roles), error
 
 
-def gateway_grants(document: dict[str, Any], gateway: str, network: str) -> list[tuple[str, AzureRole]]:
+def gateway_grants(document: Document, gateway: str, network: str) -> list[tuple[str, AzureRole]]:
     """Returns the roles that adding a root certificate to a gateway requires. Azure checks a change of the gateway
     also on its subnet and its public address.
     """

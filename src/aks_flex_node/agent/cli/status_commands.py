@@ -11,6 +11,8 @@ import typer
 from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Config, Json, Sets, Skip
 
+Document = dict[str, Any]
+
 SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
@@ -90,7 +92,7 @@ def status(
         terminal.print_line()
 
 
-def _observed(config: list[Path] | None) -> dict[str, Any]:
+def _observed(config: list[Path] | None) -> Document:
     """Returns the status: observed now as root, else as it was published."""
     import os
 
@@ -102,7 +104,7 @@ def _observed(config: list[Path] | None) -> dict[str, Any]:
     return public_status.read_public(RealHost())
 
 
-def show_status(found: dict[str, Any]) -> None:
+def show_status(found: Document) -> None:
 
     node, end = found["node"], found["certificate"]
     lines = [
@@ -128,7 +130,7 @@ def show_status(found: dict[str, Any]) -> None:
         terminal.print_line(f"{'event':<12} {event['time']}  {event['message']}")
 
 
-def age_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def age_lines(found: Document) -> list[tuple[str, str]]:
     """Returns the line that tells a reader without root how old the status is."""
     from aks_flex_node.agent.public_status import describe_age
 
@@ -144,11 +146,11 @@ def approval_lines(found: dict[str, str] | None) -> list[tuple[str, str]]:
     return [("approval", f"waiting (process {found['pid']}); the key has the fingerprint {found['fingerprint']}")]
 
 
-def _no_certificate_text(node: dict[str, Any]) -> str:
+def _no_certificate_text(node: Document) -> str:
     return "none: the kubelet uses tokens of its Azure identity" if node.get("auth") == "exec" else "none"
 
 
-def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+def daemon_lines(found: Document | None) -> list[tuple[str, str]]:
     """Returns the status lines of the daemon: provider state, pending configuration, credentials, self-update."""
     if found is None:
         return []
@@ -170,7 +172,7 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines + ([("policy", found["policy"])] if found.get("policy") else [])
 
 
-def staging_text(staging: dict[str, Any]) -> str:
+def staging_text(staging: Document) -> str:
     """Returns whether the artifacts of the next configuration are on this machine."""
     what = f"pool revision {staging['poolRevision']}"
     if staging["staged"]:
@@ -186,7 +188,7 @@ def source_text(source: dict[str, str]) -> str:
     return f"{texts[source['kind']]} {source['address']}{machine}{note}"
 
 
-def drift_summary(found: dict[str, Any]) -> str:
+def drift_summary(found: Document) -> str:
     from aks_flex_node.agent.reconcile.node_state import Phase
     from aks_flex_node.agent.text import pluralize
 

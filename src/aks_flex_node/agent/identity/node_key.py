@@ -21,6 +21,8 @@ from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc, parse_utc
 
+Document = dict[str, Any]
+
 ROTATION_SECONDS = 365 * 86400.0  # after which a key is replaced
 TEXTS = ("privateKey", "thumbprint", "created", "audience")
 
@@ -136,9 +138,9 @@ def new_key(now: float) -> StoredKey:
     return StoredKey(private, node_keys.public_key(private).thumbprint, format_utc(now))
 
 
-def _document(key: StoredKey) -> dict[str, Any]:
+def _document(key: StoredKey) -> Document:
     values = (key.private_key, key.thumbprint, key.created, key.audience)
-    document: dict[str, Any] = dict(zip(TEXTS, values, strict=True))
+    document: Document = dict(zip(TEXTS, values, strict=True))
     others = {"next": key.next, "previous": key.previous}
     return {**document, **{name: _document(other) for name, other in others.items() if other}}
 
@@ -154,11 +156,11 @@ def _parsed(content: bytes | None) -> tuple[StoredKey, int] | None:
         return None
 
 
-def _key_of(document: dict[str, Any]) -> StoredKey:
+def _key_of(document: Document) -> StoredKey:
     private, thumbprint, created, audience = (str(document[name]) for name in TEXTS)
     others = (document.get(name) for name in ("next", "previous"))
     return StoredKey(private, thumbprint, created, audience, *(_key_of(each) if each else None for each in others))
 
 
-def _digest(document: dict[str, Any]) -> str:
+def _digest(document: Document) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -82,9 +82,6 @@ class VpnRecordStore:
             self.update(made=(*self.current.made, resource))
 
 
-DAY_SECONDS = 86400.0
-
-
 def status(
     host: Host, config: NodeConfig, read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state
 ) -> dict[str, Any]:
@@ -117,11 +114,9 @@ def _status(*, running: bool, tunnel: TunnelState | None) -> str:
 
 
 def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dict[str, Any] | None:
-    end = certificates.expiry(host.read(certificate_file(config, record.active)) or b"") if record.active else None
-    if end is None:
+    if not record.active:
         return None
-    left = (end - datetime.now(timezone.utc)).total_seconds() / DAY_SECONDS
-    return {"expires": format_utc(end.timestamp()), "days": round(left, 1)}
+    return certificates.describe_expiry(host.read(certificate_file(config, record.active)) or b"")
 
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
