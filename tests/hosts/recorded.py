@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, EntryKind, FileEntry, UnitState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aks_flex_node.host.actions import Action
 
@@ -55,11 +56,24 @@ class RecordedHost(DryHost):
         units: Mapping[str, UnitState] | None = None,
     ) -> None:
         super().__init__(EmptyHost(answers or {}))
+        self.refuses: Callable[[Action], object] | None = None  # which actions fail
+        self.failure: BaseException = MachineError("disk-full", "The disk is full.")
         self._units = dict(units or {})
         for path, content in (files or {}).items():
             self._parents(path)
             data = content.encode() if isinstance(content, str) else content
             self._put(path, FileEntry(EntryKind.FILE, size=len(data)), data)
+
+    def apply(self, action: Action) -> None:
+        if self.refuses and self.refuses(action):
+            raise self.failure
+        super().apply(action)
+
+    def mode_of(self, path: str) -> int:
+        """Returns the mode of a file or directory, which must exist."""
+        entry = self.stat(path)
+        assert entry, path
+        return entry.mode
 
     def _parents(self, path: str) -> None:
         for parent in list(_above(path)):

@@ -22,6 +22,8 @@ from tests.service.agent.self_update_harness import DEAD, GOOD, KILLED_ONCE, MUT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aks_flex_node.agent.job_records.job_result import JobResult
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -39,6 +41,15 @@ def files(bench: Bench) -> list[str]:
     """Returns the existing files of a trial."""
     paths = [release.trial_file(bench.config), release.failed_file(bench.config)]
     return [path.rpartition("/")[2] for path in paths if bench.stat(path)]
+
+
+def failed(bench: Bench, version: str, reason: str) -> JobResult:
+    """Orders a version that must not be installed."""
+    bench.settings(version)
+    outcome = bench.renew()
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, reason)
+    assert bench.running == bench.home
+    return outcome
 
 
 def test_self_update_to_working_version_succeeds(bench: Bench) -> None:
@@ -85,17 +96,14 @@ def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, fol
 
 
 def test_version_without_a_release_is_named_with_what_to_do(bench: Bench) -> None:
-    bench.settings("0.9.0")
+    outcome = failed(bench, "0.9.0", "artifact-not-found")
 
-    outcome = bench.renew()
-
-    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "artifact-not-found")
     assert outcome.message == (
         "Agent version 0.9.0 has no release for this machine: https://releases.example/v0.9.0/agent.tar.gz was not "
         "found (status 404). The present version keeps running."
     )
     assert "`aks-flex-rp node update --name NODE --agent-version ''`" in outcome.hint
-    assert (bench.running, failure_reason(bench, bench.config)) == (bench.home, ""), "a later release is installed"
+    assert failure_reason(bench, bench.config) == "", "a later release is installed"
 
 
 def test_start_that_was_killed_does_not_bar_the_version(bench: Bench) -> None:
@@ -135,10 +143,8 @@ def test_older_version_is_refused_until_a_person_permits_it(bench: Bench) -> Non
     """A compromised provider orders a signed, old release with known vulnerabilities."""
     self_update.raise_floor(bench, "0.3.0")
     self_update.raise_floor(bench, "0.1.0")
-    bench.settings("0.2.0")
-    outcome = bench.renew()
-    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-downgrade-refused")
-    assert (bench.running, bench.stat(program(bench, "0.2.0"))) == (bench.home, None)
+    failed(bench, "0.2.0", "agent-downgrade-refused")
+    assert bench.stat(program(bench, "0.2.0")) is None
     assert not is_due(bench, bench.config), "the order is not tried again"
 
     permit = command("agent-downgrade-refused", "aks-flex-node agent-floor --set", VERSION="0.2.0")
@@ -151,10 +157,8 @@ def test_older_version_is_refused_until_a_person_permits_it(bench: Bench) -> Non
 def test_version_that_the_policy_forbids_is_not_installed(bench: Bench) -> None:
     """The administrator writes the policy after the provider's order has been accepted."""
     bench.apply(WriteFile(POLICY_FILE, b"forbid: [agentUpdates]\n"))
-    bench.settings("0.2.0")
-    outcome = bench.renew()
-    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "refused-by-policy")
-    assert (bench.running, bench.stat(program(bench, "0.2.0"))) == (bench.home, None)
+    failed(bench, "0.2.0", "refused-by-policy")
+    assert bench.stat(program(bench, "0.2.0")) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00", b"../../x"])
@@ -187,13 +191,9 @@ def test_failed_version_is_retried_only_with_new_config(bench: Bench) -> None:
 )
 def test_program_with_wrong_version_output_is_never_started(bench: Bench, content: bytes, why: str) -> None:
     bench.versions["0.2.0"] = content
-    bench.settings("0.2.0")
 
-    outcome = bench.renew()
-
-    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-update-rejected")
-    assert why in outcome.message
-    assert (bench.running, bench.stat(release.current_link(bench.config))) == (bench.home, None)
+    assert why in failed(bench, "0.2.0", "agent-update-rejected").message
+    assert bench.stat(release.current_link(bench.config)) is None
     assert not is_due(bench, bench.config)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import CommandResult, Host
+    from aks_flex_node.host.host import CommandResult
 
 JOIN: Settings = {
     "node.kubelet.serverURL": "https://cluster.example:443",
@@ -41,13 +41,6 @@ SYSTEM_FOLDERS = (
     "/etc /etc/systemd /etc/systemd/system /etc/default /etc/sysctl.d /etc/modules-load.d /opt /run /usr /usr/local"
     " /usr/local/bin /usr/local/sbin /var /var/lib /var/log /proc /srv"
 ).split()
-
-
-def mode_of(host: Host, path: str) -> int:
-    """Returns the mode of a file or directory, which must exist."""
-    entry = host.stat(path)
-    assert entry, path
-    return entry.mode
 
 
 def config_of(values: Settings | None = None, *, without: Sequence[str] = ()) -> NodeConfig:

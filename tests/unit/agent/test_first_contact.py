@@ -88,9 +88,7 @@ def test_machine_comes_back_with_the_same_key_after_each_step(at: int, after: bo
     assert key is not None
     assert (key.thumbprint, key.audience) == (provider.bound, BUNDLE.key_audience)
     assert host.read(NODE_KEY) == host.read(NODE_KEY_COPY)
-    entry = host.stat(NODE_KEY)
-    assert entry is not None
-    assert entry.mode == 0o600
+    assert host.mode_of(NODE_KEY) == 0o600
 
 
 def test_machine_comes_back_with_the_same_key_if_the_response_is_lost() -> None:

@@ -147,13 +147,9 @@ def test_machine_that_is_not_a_node_has_a_status_without_root(capsys: pytest.Cap
 
 
 def test_full_disk_does_not_fail_the_command_that_publishes() -> None:
-    class Full(RecordedHost):
-        def apply(self, action: Any) -> None:
-            if isinstance(action, WriteFile):
-                raise MachineError("disk-full", "The disk is full.")
-            super().apply(action)
-
-    public_status.publish(Full({}), FOUND)
+    full = RecordedHost()
+    full.refuses = lambda action: isinstance(action, WriteFile)
+    public_status.publish(full, FOUND)
 
 
 @pytest.fixture

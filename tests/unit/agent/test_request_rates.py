@@ -27,17 +27,17 @@ def requests_in_an_hour(delays: Iterator[float]) -> int:
     return count
 
 
-@pytest.mark.parametrize("after", [None, 0.0, 0.001])
-@pytest.mark.parametrize("state", [state for state in ProviderState if state is not ProviderState.CONNECTED])
-def test_failing_polls_are_at_most_one_a_second(state: ProviderState, after: float | None) -> None:
-    backoff = PollBackoff(5.0)
-    result = PollResult(state, retry_after=after)
-    assert requests_in_an_hour(backoff.next_delay(result, 0.0, 60) for _ in iter(int, 1)) < HOUR
+CHANGING = PollResult(ProviderState.CONNECTED, changed=True, version="2")
+FAILING = [state for state in ProviderState if state is not ProviderState.CONNECTED]
 
 
-def test_provider_that_always_changes_is_polled_at_a_limited_rate() -> None:
+@pytest.mark.parametrize(
+    "result",
+    [CHANGING, *(PollResult(state, retry_after=after) for state in FAILING for after in (None, 0.0, 0.001))],
+    ids=str,
+)
+def test_failing_or_changing_polls_are_at_most_one_a_second(result: PollResult) -> None:
     backoff = PollBackoff(5.0)
-    result = PollResult(ProviderState.CONNECTED, changed=True, version="2")
     assert requests_in_an_hour(backoff.next_delay(result, 0.0, 60) for _ in iter(int, 1)) < HOUR
 
 

@@ -172,14 +172,6 @@ def test_artifact_without_checksum_is_refused_without_download(publisher: Publis
     assert publisher.requests("orphan") == 1  # its first byte, to know that it exists
 
 
-def test_missing_artifact_is_not_retried(publisher: Publisher) -> None:
-    artifact = publisher.kubelet(url=publisher.url("nothing"), digest="0" * 64)
-    error = publisher.refuses(artifact)
-    assert (error.name, error.retryable) == ("artifact-not-found", False)
-    assert publisher.url("nothing") in error.message
-    assert publisher.requests("nothing") == 1
-
-
 def test_temporarily_unavailable_server_is_retried(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(503, retry_after=1), times=1)
     publisher.mirror.add(KUBELET, StatusFault(429), times=1)
@@ -187,18 +179,19 @@ def test_temporarily_unavailable_server_is_retried(publisher: Publisher) -> None
     assert publisher.requests("kubelet") == 3
 
 
-def test_persistently_unavailable_server_fails_after_three_attempts(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, StatusFault(503))
+@pytest.mark.parametrize(
+    ("status", "name", "attempts"),
+    [(404, "artifact-not-found", 1), (403, "artifact-request-rejected", 1), (503, "artifact-unreachable", 3)],
+)
+def test_download_is_attempted_again_only_if_that_can_help(
+    publisher: Publisher, status: int, name: str, attempts: int
+) -> None:
+    publisher.mirror.add(KUBELET, StatusFault(status))
     error = publisher.refuses()
-    assert (error.name, error.retryable) == ("artifact-unreachable", True)
-    assert "503" in error.message
-    assert publisher.requests("kubelet") == 3
-
-
-def test_forbidden_artifact_is_not_retried(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, StatusFault(403))
-    assert publisher.refuses().name == "artifact-request-rejected"
-    assert publisher.requests("kubelet") == 1
+    assert (error.name, error.retryable) == (name, status == 503)
+    assert publisher.url("kubelet") in error.message
+    assert str(status) in error.message
+    assert publisher.requests("kubelet") == attempts
 
 
 def test_mirror_replaces_publisher_and_errors_name_both_urls(publisher: Publisher) -> None:

@@ -38,23 +38,14 @@ def failure(tokens: ProviderTokens) -> SignInError:
     return caught.value
 
 
-def test_token_is_reused_until_expiry_margin(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("life", "used"), [(3600, 3600 - EXPIRY_MARGIN), (60, 30.0)])
+def test_token_is_reused_until_its_margin_or_half_its_lifetime(tmp_path: Path, life: int, used: float) -> None:
     moment = [0.0]
-    tokens = tokens_of(tmp_path, NUMBERED, lambda: moment[0])
+    tokens = tokens_of(tmp_path, NUMBERED.replace("3600", str(life)), lambda: moment[0])
     assert {tokens.value(), tokens.value()} == {"token-1"}
-    moment[0] = 3600 - EXPIRY_MARGIN - 1
+    moment[0] = used - 1
     assert tokens.value() == "token-1"
-    moment[0] = 3600 - EXPIRY_MARGIN
-    assert tokens.value() == "token-2"
-
-
-def test_short_lived_token_is_reused_for_half_its_lifetime(tmp_path: Path) -> None:
-    moment = [0.0]
-    tokens = tokens_of(tmp_path, NUMBERED.replace("3600", "60"), lambda: moment[0])
-    tokens.value()
-    moment[0] = 29.0
-    assert tokens.value() == "token-1"
-    moment[0] = 30.0
+    moment[0] = used
     assert tokens.value() == "token-2"
 
 

@@ -57,9 +57,9 @@ def failure(place: Place, **changes: Any) -> FlexError:
 
 
 def test_registration_connects_the_machine_and_assigns_its_roles(place: Place) -> None:
-    place.register_with()
+    place.register_with(arc__tags={"site": "one", "racks": "a,b=c"})
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
-    assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one"}
+    assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one", "racks": "a,b=c"}
     assert machine_agent.status(place.host, config())["status"] == "Connected"
     assert machine_agent.status(place.host, config())["principalId"] == "principal-1"
 
@@ -89,22 +89,6 @@ def test_registration_passes_no_token_in_argv_and_deletes_settings_file(place: P
     assert place.host.stat(SETTINGS_FILE) is None
 
 
-def test_settings_file_with_token_is_deleted_when_connecting_fails(place: Place) -> None:
-    place.register_with()
-    place.unregister()
-    place.system._install()
-    place.system.refused = "AZCM0042: failed to create the machine"
-    assert failure(place).name == "azcmagent-failed"
-    assert place.host.stat(SETTINGS_FILE) is None
-
-
-def test_registration_does_not_reconnect_a_connected_machine(place: Place) -> None:
-    connected(place, MACHINE)
-    place.system.registered.write_text(json.dumps({"status": "Connected", "resourceId": MACHINE.lower()}))
-    place.register_with()
-    assert not any("connect" in argv for argv in place.system.run)
-
-
 def test_registration_changes_nothing_when_connected_to_another_resource(place: Place) -> None:
     connected(place, MACHINE.replace("group-1", "theirs"))
     before = harness.tree(place.root)
@@ -114,9 +98,11 @@ def test_registration_changes_nothing_when_connected_to_another_resource(place: 
     assert harness.changes(before, harness.tree(place.root)) == {}
 
 
-def test_registration_updates_its_own_tags_and_keeps_other_tags(place: Place) -> None:
+def test_registration_of_a_connected_machine_only_updates_its_own_tags(place: Place) -> None:
     connected(place, MACHINE)
+    place.system.registered.write_text(json.dumps({"status": "Connected", "resourceId": MACHINE.lower()}))
     place.register_with()
+    assert not any("connect" in argv for argv in place.system.run)
     assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "one"}
     place.register_with(arc__tags={"site": "two"})
     assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "two"}
@@ -259,6 +245,7 @@ def test_unregister_keeps_foreign_azure_machine_of_the_same_name(place: Place) -
     place.system._install()
     place.system.refused = "HCRP409: it belongs to another computer"
     assert failure(place).name == "azcmagent-failed"
+    assert place.host.stat(SETTINGS_FILE) is None, "it contains a token"
     place.system.refused = ""
     assert place.unregister() == []
     assert place.azure.state["machines"] == theirs
@@ -296,11 +283,6 @@ def test_unregister_keeps_azcmagent_installed_by_others_after_our_failure(place:
     place.register_with()
     place.unregister()
     assert machine_agent.find_azcmagent(place.host)
-
-
-def test_tags_with_commas_and_equals_signs_reach_azure(place: Place) -> None:
-    place.register_with(arc__tags={"site": "one", "racks": "a,b=c"})
-    assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one", "racks": "a,b=c"}
 
 
 def test_role_wait_shows_the_error_that_blocks_the_check(place: Place) -> None:

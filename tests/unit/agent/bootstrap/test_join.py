@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
     from tests.unit.agent.config.builders import Settings
 
@@ -102,17 +101,6 @@ class RefusingOnce(Proven):
             return super().wait_registered()
         self.refused = True
         raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
-
-
-class BusyHost(RecordedHost):
-    """A machine on which a program is in use and cannot be removed."""
-
-    held = False
-
-    def apply(self, action: Action) -> None:
-        if self.held and action == Remove("/usr/local/sbin/runc"):
-            raise MachineError("action-failed", "runc is busy.")
-        super().apply(action)
 
 
 class RecordingProgress(ProgressReporter):
@@ -220,22 +208,11 @@ def test_unbootstrap_restores_files_that_existed_before_the_join() -> None:
     assert snapshot(host) == before
 
 
-class FrozenStateHost(RecordedHost):
-    """A machine whose data directory became read-only after the join."""
-
-    frozen = False
-
-    def apply(self, action: Action) -> None:
-        if self.frozen and action.subject.startswith(f"{DATA}/"):
-            raise MachineError("filesystem-read-only", f"The file system is read-only: could not {action}.")
-        super().apply(action)
-
-
 def test_unbootstrap_removes_what_it_can_when_its_state_is_read_only() -> None:
-    host = FrozenStateHost.__new__(FrozenStateHost)
-    host.__dict__.update(empty_host().__dict__)
+    host = empty_host()
     join(host)
-    host.frozen = True
+    host.refuses = lambda action: action.subject.startswith(f"{DATA}/")
+    host.failure = MachineError("filesystem-read-only", "The file system is read-only.")
     left = leave(host)
     assert host.stat("/etc/systemd/system/kubelet.service") is None
     assert host.stat("/var/lib/kubelet") is None
@@ -370,18 +347,15 @@ def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], i
 
 
 def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
-    host = BusyHost({"/proc/filesystems": "nodev\toverlay\n"})
-    for folder in SYSTEM_FOLDERS:
-        host.apply(MakeDirectory(folder))
-    config = config_of({"continuousMonitoring": True})
+    host, config = empty_host(), config_of({"continuousMonitoring": True})
     engine = join(host, config)
     for component in AGENT_COMPONENTS:
         engine.apply(component)
-    host.held = True
-    assert "runc is busy." in leave(host, config)
+    host.refuses = lambda action: action == Remove("/usr/local/sbin/runc")
+    assert "The disk is full." in leave(host, config)
     assert host.unit("aks-flex-node.service").running
     assert node_state.read(host, STATE).phase == Phase.RESETTING
-    host.held = False
+    host.refuses = None
     assert leave(host, config) == []
     assert not host.unit("aks-flex-node.service").running
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import KillGroup, MakeDirectory, Remove, Run, StopUnit, Unmount
@@ -71,14 +73,15 @@ def test_pod_removal_is_empty_on_a_machine_without_pods() -> None:
     assert pod_cleanup.pod_removal(RecordedHost(), config_of()) == []
 
 
-def test_pod_removal_keeps_containers_of_a_foreign_containerd() -> None:
-    host = machine_with(foreign=("containerd.service",), ours=("kubelet.service",))
+@pytest.mark.parametrize(
+    ("foreign", "ours", "kept"),
+    [
+        ("containerd.service", "kubelet.service", ("containerd", "netns", "iptables")),
+        ("kubelet.service", "containerd.service", ("kubepods", "/var/lib/kubelet", "iptables")),
+    ],
+)
+def test_pod_removal_keeps_what_belongs_to_a_foreign_service(foreign: str, ours: str, kept: tuple[str, ...]) -> None:
+    host = machine_with(foreign=(foreign,), ours=(ours,))
     told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
-    assert "stop kubelet.service" in told
-    assert not [line for line in told if "containerd" in line or "netns" in line or "iptables" in line]
-
-
-def test_pod_removal_keeps_pods_of_a_foreign_kubelet() -> None:
-    host = machine_with(foreign=("kubelet.service",), ours=("containerd.service",))
-    told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
-    assert not [line for line in told if "kubepods" in line or "/var/lib/kubelet" in line or "iptables" in line]
+    assert f"stop {ours}" in told
+    assert not [line for line in told if any(word in line for word in kept)]

@@ -144,22 +144,21 @@ def test_config_from_a_file_forgets_the_version_and_url_of_an_earlier_one() -> N
     assert [path for path in (CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, NEXT_CONFIG) if host.stat(path)] == []
 
 
-@pytest.mark.parametrize(("mode", "stays"), [(DaemonMode.NONE, False), (None, True)])
-def test_bootstrap_only_removes_the_service_of_a_standalone_node(mode: DaemonMode | None, stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("before", "mode", "after"),
+    [(True, DaemonMode.NONE, False), (True, None, True), (False, DaemonMode.SERVICE, True)],
+)
+def test_service_of_a_standalone_node_is_kept_added_or_removed(
+    before: bool, mode: DaemonMode | None, after: bool
+) -> None:
     host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
     engine = engine_on(host, loaded.config)
-    engine.apply(service.COMPONENT)
+    if before:
+        engine.apply(service.COMPONENT)
     workflow.set_up_daemon(engine, loaded, mode, ProgressReporter(), managed=False)
-    assert (host.stat(UNIT_FILE) is not None) is stays
-    assert workflow.has_daemon_service(engine) is stays
-
-
-def test_agent_adds_the_service_to_a_node_that_joined_without_it() -> None:
-    host, loaded = empty_host(), load_plain(json.dumps(LOCAL), "file")
-    engine = engine_on(host, loaded.config)
-    workflow.set_up_daemon(engine, loaded, DaemonMode.SERVICE, ProgressReporter(), managed=False)
-    assert host.unit(service.UNIT_NAME).active == "active"
-    assert workflow.has_daemon_service(engine)
+    assert (host.stat(UNIT_FILE) is not None) is after
+    assert (host.unit(service.UNIT_NAME).active == "active") is after
+    assert workflow.has_daemon_service(engine) is after
 
 
 NODE = "/api/v1/nodes/edge-1"

@@ -48,9 +48,7 @@ def test_discovery_stores_address_and_ca_without_the_credential() -> None:
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
     discovery.store_facts(host, discovery.discover(INCOMPLETE, Azure()))
     assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
-    entry = host.stat(CLUSTER_FACTS)
-    assert entry
-    assert entry.mode == 0o600
+    assert host.mode_of(CLUSTER_FACTS) == 0o600
     complete = discovery.with_facts(INCOMPLETE, discovery.stored_facts(host))
     assert not discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"

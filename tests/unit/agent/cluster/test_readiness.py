@@ -197,16 +197,15 @@ def test_wait_healthy_requires_minimum_kubelet_uptime() -> None:
     assert 5.0 <= scene.now <= 7.0
 
 
-def test_wait_healthy_fails_when_the_kubelet_keeps_restarting() -> None:
-    falling = UnitState("kubelet.service", active="active", restarts=4, started=1e9)
-    scene = Scene(units={"kubelet.service": falling}, words=SWAP, seconds=60.0)
-    assert health_check_error(scene, None).name == "service-failed"
-
-
-def test_wait_healthy_ignores_old_restarts_of_a_stable_kubelet() -> None:
-    mended = UnitState("kubelet.service", active="active", restarts=4, started=-60.0)
-    scene = Scene(units={"kubelet.service": mended}, words=SWAP, seconds=20.0)
-    assert health_check_error(scene, OTHER).name == OTHER.name
+@pytest.mark.parametrize(
+    ("started", "other", "name"), [(1e9, None, "service-failed"), (-60.0, OTHER, OTHER.name)], ids=["new", "old"]
+)
+def test_wait_healthy_fails_for_new_restarts_of_the_kubelet(
+    started: float, other: FlexError | None, name: str
+) -> None:
+    kubelet = UnitState("kubelet.service", active="active", restarts=4, started=started)
+    scene = Scene(units={"kubelet.service": kubelet}, words=SWAP, seconds=20.0)
+    assert health_check_error(scene, other).name == name
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from aks_flex_node.agent.paths import (
     NEXT_CONFIG,
 )
 from aks_flex_node.api import config_urls
-from aks_flex_node.host.actions import Action, MakeDirectory, Remove, SetAside, WriteFile
+from aks_flex_node.host.actions import MakeDirectory, Remove, SetAside, WriteFile
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 from tests.unit.agent.config.builders import TOKEN
@@ -25,17 +25,9 @@ from tests.unit.agent.config.builders import TOKEN
 OLD, NEW = b'{"config": {}, "configVersion": "1"}', b'{"config": {}, "configVersion": "2"}'
 
 
-class CrashingHost(RecordedHost):
-    """A host that raises before the given action."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
-        self.at = at
-
-    def apply(self, action: Action) -> None:
-        if len(self.done) == self.at:
-            raise KeyboardInterrupt
-        super().apply(action)
+@pytest.fixture
+def updating() -> RecordedHost:
+    return RecordedHost({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
 
 
 def settle(host: RecordedHost) -> None:
@@ -47,44 +39,40 @@ def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(at: int) -> None:
-    host = CrashingHost(at)
+def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(updating: RecordedHost, at: int) -> None:
+    updating.refuses, updating.failure = lambda _: len(updating.done) == at, KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        settle(host)
-    host.at = -1
-    config_store.finish_interrupted(host)
-    assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
-    assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
-    assert host.stat(CONFIG_JOURNAL) is None
+        settle(updating)
+    updating.refuses = None
+    config_store.finish_interrupted(updating)
+    assert kept(updating) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
+    assert (updating.read(APPLIED_CONFIG) == b"{}") is (at == 0)
+    assert updating.stat(CONFIG_JOURNAL) is None
 
 
-def test_newer_pending_config_survives_a_config_switch() -> None:
-    host = CrashingHost(-1)
-    host.apply(WriteFile(NEXT_CONFIG, b"newer", 0o600))
-    settle(host)
-    assert kept(host) == (NEW, b"2\n", True)
+def test_newer_pending_config_survives_a_config_switch(updating: RecordedHost) -> None:
+    updating.apply(WriteFile(NEXT_CONFIG, b"newer", 0o600))
+    settle(updating)
+    assert kept(updating) == (NEW, b"2\n", True)
 
 
-def test_pending_config_is_dropped_when_a_new_config_is_fetched() -> None:
-    host = CrashingHost(-1)
+def test_pending_config_is_dropped_when_a_new_config_is_fetched(updating: RecordedHost) -> None:
     config_store.save_fetched(
-        host, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
+        updating, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
     )
-    assert kept(host) == (NEW, b"2\n", False)
+    assert kept(updating) == (NEW, b"2\n", False)
 
 
-def test_config_files_are_mode_0600_and_marked_secret() -> None:
-    host = CrashingHost(-1)
-    settle(host)
-    written = [one for one in host.done if isinstance(one, WriteFile)]
+def test_config_files_are_mode_0600_and_marked_secret(updating: RecordedHost) -> None:
+    settle(updating)
+    written = [one for one in updating.done if isinstance(one, WriteFile)]
     assert {one.mode for one in written} == {0o600}
     assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, CONFIG_COPY, CONFIG_JOURNAL})
 
 
-def test_copy_is_written_together_with_the_configuration() -> None:
-    host = CrashingHost(-1)
-    settle(host)
-    assert host.read(CONFIG_COPY) == host.read(CURRENT_CONFIG) == NEW
+def test_copy_is_written_together_with_the_configuration(updating: RecordedHost) -> None:
+    settle(updating)
+    assert updating.read(CONFIG_COPY) == updating.read(CURRENT_CONFIG) == NEW
 
 
 def test_applied_config_is_stored_without_secrets() -> None:
@@ -126,11 +114,10 @@ def test_configuration_that_was_set_aside_is_restored_after_a_crash() -> None:
     assert host.read(CURRENT_CONFIG) == OLD
 
 
-def test_directory_in_place_of_the_copy_does_not_stop_an_update() -> None:
-    host = CrashingHost(-1)
-    host.apply(MakeDirectory(CONFIG_COPY))
-    settle(host)
-    assert host.read(CONFIG_COPY) == NEW
+def test_directory_in_place_of_the_copy_does_not_stop_an_update(updating: RecordedHost) -> None:
+    updating.apply(MakeDirectory(CONFIG_COPY))
+    settle(updating)
+    assert updating.read(CONFIG_COPY) == NEW
 
 
 @pytest.mark.parametrize("copy", [b"", b"garbage"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -27,9 +27,6 @@ from tests.unit.agent.daemon.fakes import (
     put,
     settings,
 )
-
-if TYPE_CHECKING:
-    from aks_flex_node.host.actions import Action
 
 
 @dataclass
@@ -72,9 +69,7 @@ def test_new_config_is_stored_mode_0600_with_the_current_secret(scene: Scene) ->
     verdict = scene.accepting.handle(news("2", settings(node=settings()["node"] | {"maxPods": 7})))
     assert (scene.stored["configVersion"], scene.stored["config"]["node"]["maxPods"]) == ("2", 7)
     assert (scene.secret(), scene.accepting.newest_version, verdict.changed) == (OLD, "2", True)
-    entry = scene.host.stat(NEXT_CONFIG)
-    assert entry
-    assert entry.mode == 0o600
+    assert scene.host.mode_of(NEXT_CONFIG) == 0o600
 
 
 def kubelet(options: dict[str, Any]) -> dict[str, Any]:
@@ -290,24 +285,15 @@ def test_malformed_credentials_are_ignored(scene: Scene, told: object) -> None:
     assert scene.secret() == OLD
 
 
-class FullHost(FakeHost):
-    full = True
-
-    def apply(self, action: Action) -> None:
-        if self.full:
-            raise MachineError("disk-full", "The disk is full.")
-        super().apply(action)
-
-
 @pytest.mark.parametrize("then", [news("2", settings()), CONNECTED], ids=["space again", "withdrawn"])
-def test_config_that_cannot_be_written_is_requested_again(then: PollResult) -> None:
-    host = FullHost()
-    receiver = Scene(host).accepting
+def test_config_that_cannot_be_written_is_requested_again(scene: Scene, then: PollResult) -> None:
+    receiver = scene.accepting
+    scene.host.refuses = lambda _: True
     with pytest.raises(MachineError):
         receiver.handle(news("2", settings()))
     assert receiver.newest_version == "1"
     assert receiver.not_accepted == "Configuration 2 could not be stored: The disk is full."
-    host.full = False
+    scene.host.refuses = None
     receiver.handle(then)
     assert (receiver.newest_version, receiver.not_accepted) == (then.version or "1", "")
 

@@ -21,7 +21,7 @@ from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
-from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put, settings
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
-    from aks_flex_node.host.actions import Action
     from tests.unit.agent.daemon.harness import StartDaemon
 
 
@@ -144,17 +143,9 @@ def test_each_provider_state_change_is_logged_once(life: Life) -> None:
     ]
 
 
-class FullHost(FakeHost):
-    """A machine with a full disk."""
-
-    def apply(self, action: Action) -> None:
-        if isinstance(action, WriteFile):
-            raise MachineError("disk-full", "The disk is full.")
-        super().apply(action)
-
-
 def test_full_disk_does_not_stop_the_daemon_and_is_logged_once(start_daemon: StartDaemon) -> None:
-    full = FullHost(settings(secret=OLD, agent={"metricsFile": "/var/lib/metrics/flex.prom"}))
+    full = FakeHost(settings(secret=OLD, agent={"metricsFile": "/var/lib/metrics/flex.prom"}))
+    full.refuses = lambda action: isinstance(action, WriteFile)
     life = start_daemon(host=full)
     for _ in range(3):
         life.hears(GOOD, HEALTH_SECONDS)

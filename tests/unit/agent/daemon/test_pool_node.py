@@ -105,6 +105,15 @@ def deleted(life: Life, sight: Any = MISSING) -> None:
     life.notices(NodeChanged(is_deleted=True))
 
 
+def finishes(life: Life, outcome: JobResult) -> None:
+    """Lets the job of the next poll end in this way, and the kubelet register the Node again meanwhile."""
+    life.host.outcomes = [outcome]
+    life.hears(GOOD)
+    eventually(lambda: not life.host.outcomes)
+    life.sight = BACK
+    life.ends_work()
+
+
 def test_update_waits_until_the_node_is_deleted_and_the_machine_read(life: Life) -> None:
     pending(life)
     for _ in range(4):
@@ -166,11 +175,7 @@ def test_deletion_before_an_unchanged_machine_allows_no_later_update(life: Life)
 def test_rolled_back_update_uses_up_the_deletion_of_the_node(life: Life) -> None:
     pending(life)
     deleted(life)
-    life.host.outcomes = [ROLLED_BACK]
-    life.hears(GOOD)
-    eventually(lambda: not life.host.outcomes)
-    life.sight = BACK
-    life.ends_work()
+    finishes(life, ROLLED_BACK)
     life.hears(GOOD)
     pending(life, replace(WAITING, version="3"), "3")
     assert life.host.job_arguments[-1] == ()
@@ -180,11 +185,8 @@ def test_rolled_back_update_uses_up_the_deletion_of_the_node(life: Life) -> None
 def test_second_deletion_during_an_update_allows_the_next_one(life: Life) -> None:
     pending(life)
     deleted(life)
-    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", node_uid="uid-1")]
-    life.hears(GOOD)
-    eventually(lambda: not life.host.outcomes)
-    life.sight = BACK  # AKS changed the Machine again, and deleted the Node that the update had ended with
-    life.ends_work()
+    # AKS changed the Machine again, and deleted the Node that the update had ended with.
+    finishes(life, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", node_uid="uid-1"))
     pending(life, replace(WAITING, version="3"), "3")
     assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
 
@@ -193,11 +195,7 @@ def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(life: 
     pending(life, JobResult(JobKind.UPDATE, JobStatus.REFUSED, version="2"))
     deleted(life)
     life.waits(HEALTH_SECONDS)
-    life.host.outcomes = [JobResult(JobKind.RECOVER, JobStatus.DONE)]
-    life.hears(GOOD)
-    eventually(lambda: not life.host.outcomes)
-    life.sight = BACK
-    life.ends_work()
+    finishes(life, JobResult(JobKind.RECOVER, JobStatus.DONE))
     life.hears(GOOD)
     pending(life, replace(WAITING, version="3"), "3")
     assert life.host.works[-2:] == ["recover", "update"]

@@ -163,9 +163,7 @@ def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     daemon_state.write(host, FILE, FULL)
     assert daemon_state.read(host, FILE) == FULL
-    entry = host.stat(FILE)
-    assert entry
-    assert entry.mode == 0o600
+    assert host.mode_of(FILE) == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"drift": 5}', '"text"'])

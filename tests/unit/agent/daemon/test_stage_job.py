@@ -123,9 +123,7 @@ def receiver(host: FakeHost) -> ConfigReceiver:
 def test_next_config_is_stored_for_root_only_and_is_no_update(receiver: ConfigReceiver, host: FakeHost) -> None:
     assert not receiver.handle(tells(FIVE)).changed
     assert kept(host, STAGING_CONFIG) == {"poolRevision": 5, "config": LATER}
-    entry = host.stat(STAGING_CONFIG)
-    assert entry
-    assert entry.mode == 0o600
+    assert host.mode_of(STAGING_CONFIG) == 0o600
     assert host.stat(NEXT_CONFIG) is None
 
 

@@ -41,19 +41,11 @@ def identity(tmp_path: Path) -> Path:
     return file
 
 
-def test_token_is_cached_until_shortly_before_it_expires(identity: Path) -> None:
-    entra = Entra()
+@pytest.mark.parametrize(("life", "used"), [(HOUR, HOUR - 300), (60, 30)])
+def test_token_is_cached_until_its_margin_or_half_its_lifetime(identity: Path, life: float, used: float) -> None:
+    entra = Entra(life=life)
     assert [entra.hand(identity), entra.hand(identity)] == ["token-1", "token-1"]
-    entra.now += HOUR - 301
-    assert entra.hand(identity) == "token-1"
-    entra.now += 2
-    assert entra.hand(identity) == "token-2"
-
-
-def test_short_lived_token_is_replaced_after_half_its_lifetime(identity: Path) -> None:
-    entra = Entra(life=60)
-    entra.hand(identity)
-    entra.now += 29
+    entra.now += used - 1
     assert entra.hand(identity) == "token-1"
     entra.now += 2
     assert entra.hand(identity) == "token-2"

@@ -20,9 +20,7 @@ def test_job_result_round_trips_and_is_mode_0600() -> None:
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", retryable=True)
     job_result.write_result(host, FILE, outcome)
     assert job_result.read_result(host, FILE) == outcome
-    entry = host.stat(FILE)
-    assert entry
-    assert entry.mode == 0o600
+    assert host.mode_of(FILE) == 0o600
 
 
 @pytest.mark.parametrize(

@@ -107,18 +107,16 @@ def test_preflight_does_not_report_our_own_services_as_foreign_runtimes() -> Non
     assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
 
 
-def test_preflight_recognizes_our_restarting_service_by_its_cgroup() -> None:
-    files = {"/proc/77/comm": "kubelet\n", "/proc/77/cgroup": "0::/system.slice/kubelet.service\n"}
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [("kubelet", "system.slice/kubelet.service"), ("containerd", "kubepods.slice/x")],
+    ids=["restarting service", "in a pod"],
+)
+def test_preflight_recognizes_processes_of_our_node_by_their_cgroup(name: str, group: str) -> None:
+    files = {"/proc/77/comm": f"{name}\n", "/proc/77/cgroup": f"0::/{group}\n"}
     units = {"kubelet.service": running("kubelet.service", 78)}
 
     assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
-    assert severities(fit(host=host(files)), "other-runtime") == ["error"]
-
-
-def test_preflight_ignores_runtimes_inside_pods_of_our_node() -> None:
-    files = {"/proc/42/comm": "containerd\n", "/proc/42/cgroup": "0::/kubepods.slice/x\n"}
-
-    assert severities(fit(host=host(files), owned_services=NODE), "other-runtime") == ["ok"]
     assert severities(fit(host=host(files)), "other-runtime") == ["error"]
 
 

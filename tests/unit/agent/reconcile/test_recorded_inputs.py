@@ -40,9 +40,7 @@ def test_node_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     kept = NodeState().with_phase(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
     node_state.write(host, STATE, kept)
-    entry = host.stat(STATE)
-    assert entry
-    assert entry.mode == 0o600
+    assert host.mode_of(STATE) == 0o600
     assert node_state.read(host, STATE) == kept
 
 

@@ -17,7 +17,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.builders import DATA, MACHINE, config_of, empty_host, mode_of
+from tests.unit.agent.builders import DATA, MACHINE, config_of, empty_host
 from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.vpn.fakes import (
     ADDRESS,
@@ -59,7 +59,7 @@ def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> 
 def test_vpn_secrets_are_only_in_files_of_mode_0600(site: Site) -> None:
     site.run()
     modes = {PAIR: 0o600, f"{DATA}/vpn/client.conf": 0o600, f"{DATA}/vpn.json": 0o600, f"{DATA}/vpn": 0o700}
-    assert {path: mode_of(site.host, path) for path in modes} == modes
+    assert {path: site.host.mode_of(path) for path in modes} == modes
     told = " ".join(site.notes) + json.dumps(str(site.record)) + site.text(f"{DATA}/vpn.json")
     assert "sig=" not in told
     assert "PRIVATE KEY" not in told
