@@ -25,12 +25,13 @@ from aks_flex_rp.nodes.preconditions import if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
 
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
+    from aks_flex_rp.api.authorized_request import Handlers
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.nodes.subsystem import NodeSubsystem
@@ -92,7 +93,7 @@ class ArmRoutes:
         return authorized
 
     @cached_property
-    def _operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+    def _operations(self) -> Handlers:
         pools = PoolRoutes(self.nodes.commands)
         return {
             Operation.READ: self._get,

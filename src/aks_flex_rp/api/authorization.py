@@ -1,16 +1,16 @@
-"""Parses ARM paths and authorizes requests: authentication, rate limit, role check."""
+"""Parses ARM paths and authorizes requests: authentication, keys of nodes, rate limit, role check."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
 from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE, ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TooManyFailures, Unauthenticated
+from aks_flex_rp.auth.node_assertions import KnownNode
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.auth.token_verifier import TokenVerifier
@@ -23,10 +23,11 @@ from aks_flex_rp.store.model import AuditAction, AuditOutcome
 if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import PollCache
     from aks_flex_rp.auth.admin_key import AdminKey
+    from aks_flex_rp.auth.node_assertions import SignedAssertion
     from aks_flex_rp.auth.rate_limit import RateKind
     from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.callers import Caller, NodeRef
-    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.nodes.context import ClusterOperations, NodeContext
     from aks_flex_rp.settings import ServiceSettings
 
 WRITE_OPERATIONS = frozenset(
@@ -48,6 +49,7 @@ ACTIONS: dict[str, Operation] = {
     "revokekey": Operation.REVOKE_KEY,
     "release": Operation.RELEASE,
 }
+MAX_FOUND = 200_000  # entries
 _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
 _POOLS = re.compile(
     r"(?P<cluster>/.*?)/flexnodepools"
@@ -132,6 +134,56 @@ def _pool_target(found: re.Match[str]) -> ArmTarget:
     enrolment, rollout = (found["enrolment"] or "").lower(), (found["rollout"] or "").lower()
     below = (bool(found["enrolments"]), enrolment, part, bool(found["rollouts"]), rollout)
     return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number, *below))
+
+
+@dataclass(frozen=True)
+class NodeKeyLookup:
+    """Finds the keys of the node that an assertion names: in memory for nodes that are heard from, else in the store.
+
+    Every client can sign an assertion with a key of its own. So a lookup in the store that finds nothing counts
+    against the address of the client, and an address with too many of them causes no other one. Failed requests with
+    URLs from the same address do not count. Keys that were found before are looked up in any case, so that a client
+    does not stop the nodes that share its address.
+    """
+
+    clusters: ClusterOperations
+    poll_cache: PollCache
+    limits: RateLimiter
+    audiences: dict[str, str] = field(default_factory=dict)  # of clusters that were found, by their keys
+    found: dict[str, None] = field(default_factory=dict)  # thumbprints of nodes, the oldest first
+
+    async def find(self, assertion: SignedAssertion) -> KnownNode | None:
+        """Returns what verifies an assertion. The keys of a deleted node are still known.
+
+        Raises TooManyFailures if the store would have to be read for an address that has failed too often.
+        """
+        cached = self.poll_cache.cached(assertion.node)
+        key, address = assertion.thumbprint, f"node keys {assertion.source}"
+        is_same = self.audiences.get(assertion.node[0]) == assertion.audience
+        if cached and is_same and key in cached.keys.known:
+            return KnownNode(assertion.audience, cached.keys)
+        if key not in self.found and (wait := self.limits.wait(address, "read")):
+            raise TooManyFailures(wait)
+        node = await self._read(assertion)
+        self.found.pop(key, None)  # only now: the store may fail
+        if node is None or key not in node.keys.known:
+            self.limits.acquire(address, "read")
+            return node
+        if len(self.found) >= MAX_FOUND:
+            del self.found[next(iter(self.found))]
+        self.found[key] = None
+        return node
+
+    async def _read(self, assertion: SignedAssertion) -> KnownNode | None:
+        key = assertion.node[0]
+        cluster = await self.clusters.find(key)
+        if cluster is None or not cluster.key_audience:
+            self.audiences.pop(key, None)
+            return None
+        self.audiences[key] = cluster.key_audience
+        if cluster.key_audience != assertion.audience:
+            return None
+        return KnownNode(cluster.key_audience, (await self.poll_cache.refresh(assertion.node)).keys)
 
 
 @dataclass(frozen=True)

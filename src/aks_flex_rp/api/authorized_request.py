@@ -14,13 +14,16 @@ from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import Preconditions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
 
     from aks_flex_rp.api.authorization import ArmTarget, PoolTarget
+    from aks_flex_rp.auth.roles import Operation
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+
+    Handlers = dict[Operation, Callable[["AuthorizedRequest"], Awaitable[Response]]]
 
 
 @dataclass(frozen=True)

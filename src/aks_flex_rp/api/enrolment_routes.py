@@ -14,12 +14,10 @@ from aks_flex_rp.nodes.enrolment_operations import parse_fingerprint
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.responses import Response
 
     from aks_flex_rp.api.authorization import PoolTarget
-    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest, Handlers
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.nodes.pool_operations import PoolCommands
     from aks_flex_rp.store.pool_model import Enrolment
@@ -44,7 +42,7 @@ class EnrolmentRoutes:
     pools: PoolCommands
 
     @property
-    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+    def operations(self) -> Handlers:
         return {
             Operation.READ_ENROLMENT: self._read,
             Operation.WRITE_ENROLMENT: self._write,
@@ -57,17 +55,15 @@ class EnrolmentRoutes:
             return await self._list(request)
         found = await self.commands.get(request.cluster, target.name, target.enrolment)
         if target.part:
-            return await self._machines(request, found)
+            token = (await http_messages.read_optional_json(request.http_request)).get("after", "")
+            if not isinstance(token, str) or not THUMBPRINT.fullmatch(token):
+                problem = Problem("after", "The value must be the `after` of an earlier response.")
+                raise errors.invalid_request([problem])
+            page = await self.commands.machines(found, token)
+            more = {"after": page.after} if page.after else {}
+            shown = [machine_resource(each) for each in page.machines]
+            return http_messages.json_response(200, {"value": shown, **more})
         return http_messages.json_response(200, await self._shown(request, found))
-
-    async def _machines(self, request: AuthorizedRequest, enrolment: Enrolment) -> Response:
-        token = (await http_messages.read_optional_json(request.http_request)).get("after", "")
-        if not isinstance(token, str) or not THUMBPRINT.fullmatch(token):
-            problem = Problem("after", "The value must be the `after` of an earlier response.")
-            raise errors.invalid_request([problem])
-        page = await self.commands.machines(enrolment, token)
-        more = {"after": page.after} if page.after else {}
-        return http_messages.json_response(200, {"value": [machine_resource(each) for each in page.machines], **more})
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         pool = await self.pools.get(request.cluster, request.pool.name)

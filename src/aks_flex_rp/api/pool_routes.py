@@ -13,16 +13,14 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
-from aks_flex_rp.resource.pool_view import pool_resource, revision_resource
+from aks_flex_rp.resource.view import pool_resource, revision_resource
 from aks_flex_rp.store.pool_model import PoolCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.responses import Response
 
     from aks_flex_rp.api.authorization import PoolTarget
-    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest, Handlers
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.store.pool_model import Pool
 
@@ -63,7 +61,7 @@ class PoolRoutes:
         return PoolCommands(self.nodes.context)
 
     @property
-    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+    def operations(self) -> Handlers:
         return {
             Operation.READ_POOL: self._read,
             Operation.WRITE_POOL: self._put,
@@ -74,7 +72,12 @@ class PoolRoutes:
     async def _read(self, request: AuthorizedRequest) -> Response:
         target = request.pool
         if not target.name:
-            return await self._list(request)
+            query = request.page_query
+            store, cluster = self.nodes.context.store, request.cluster.id
+            found = await store.pools(cluster.key, query.after, query.top + 1)
+            counts = await store.pool_counts(cluster.key)
+            shown = [pool_resource(each, cluster, counts.get(each.key, PoolCounts())) for each in found[: query.top]]
+            return request.page(shown, found[query.top - 1].key if len(found) > query.top else None)
         pool = await self.commands.get(request.cluster, target.name)
         if target.revision is not None:
             revision = await self.commands.revision(pool, target.revision)
@@ -88,14 +91,6 @@ class PoolRoutes:
         active = await store.active_rollout(pool.cluster, pool.key)
         counts, versions = await self.commands.counts(pool), await store.pool_versions(pool)
         return pool_resource(pool, request.cluster.id, counts, versions, active.key if active else "")
-
-    async def _list(self, request: AuthorizedRequest) -> Response:
-        query = request.page_query
-        store, cluster = self.nodes.context.store, request.cluster.id
-        found = await store.pools(cluster.key, query.after, query.top + 1)
-        counts = await store.pool_counts(cluster.key)
-        shown = [pool_resource(each, cluster, counts.get(each.key, PoolCounts())) for each in found[: query.top]]
-        return request.page(shown, found[query.top - 1].key if len(found) > query.top else None)
 
     async def _list_revisions(self, request: AuthorizedRequest) -> Response:
         query = request.page_query

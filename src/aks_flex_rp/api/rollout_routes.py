@@ -15,11 +15,9 @@ from aks_flex_rp.rollouts.view import node_entry, rollout_resource
 from aks_flex_rp.store.rollout_model import Heartbeat
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.responses import Response
 
-    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest, Handlers
     from aks_flex_rp.api.pool_routes import PoolRoutes
     from aks_flex_rp.rollouts.commands import RolloutCommands
     from aks_flex_rp.store.rollout_model import StoredRollout
@@ -40,7 +38,7 @@ class RolloutRoutes:
     pools: PoolRoutes
 
     @property
-    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+    def operations(self) -> Handlers:
         return {Operation.READ_ROLLOUT: self._read, Operation.WRITE_ROLLOUT: self._write}
 
     async def _read(self, request: AuthorizedRequest) -> Response:
@@ -88,18 +86,15 @@ class RolloutRoutes:
             return http_messages.json_response(200 if deleted else 204)
         body = await http_messages.read_optional_json(request.http_request)
         if not target.rollout:
-            return await self._allow_revision(request, body)
+            revision = body.get("revision")
+            if set(body) != {"revision"} or type(revision) is not int or revision < 1:
+                raise errors.invalid_request([Problem("revision", "The value must be the number of a revision.")])
+            pool = await self.commands.allow_revision(request.cluster, request.pool.name, revision, request.request)
+            return http_messages.json_response(200, await self.pools.shown(request, pool))
         gate = _gate_name(body, target.part)
         await self._existing_pool(request)
         done = await self.commands.order(cluster, target.name, target.rollout, target.part, request.request, gate)
         return await self._response(request, done)
-
-    async def _allow_revision(self, request: AuthorizedRequest, body: dict[str, Any]) -> Response:
-        revision = body.get("revision")
-        if set(body) != {"revision"} or type(revision) is not int or revision < 1:
-            raise errors.invalid_request([Problem("revision", "The value must be the number of a revision.")])
-        pool = await self.commands.allow_revision(request.cluster, request.pool.name, revision, request.request)
-        return http_messages.json_response(200, await self.pools.shown(request, pool))
 
     async def _create(self, request: AuthorizedRequest) -> Response:
         check_name(request.pool.rollout)

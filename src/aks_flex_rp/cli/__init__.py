@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta, timezone
 from importlib import import_module
+from itertools import islice, takewhile
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from aks_flex_node import __version__
-from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
+from aks_flex_node.timestamps import format_utc_microseconds, parse_timestamp
 from aks_flex_node.version_option import VersionOption
-from aks_flex_rp.cli import audit_commands, data_commands, output, serve_commands
+from aks_flex_rp.cli import data_commands, output, serve_commands
+from aks_flex_rp.cli.command_context import ServiceOptions, with_service
 
 # name of a group: its module, and its help, which is shown without importing the module
 GROUPS = {
@@ -23,6 +28,8 @@ GROUPS = {
     "records": ("record_commands", "Review records that others changed in the database."),
     "notifications": ("notification_commands", "List and test webhooks for node events."),
 }
+DEFAULT_LIMIT = 100
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -34,7 +41,13 @@ class ErrorHandlingGroup(TyperGroup):
         except FlexError as error:
             failure = error
         except PermissionError as error:
-            failure = _not_permitted(error)
+            # The files of a service are readable only for its user.
+            failure = ConfigError(
+                "permission-denied",
+                f"Permission denied: {error.filename or 'a file of the service'}.",
+                "Run the command as the user of the service (`sudo -u aks-flex-rp aks-flex-rp … --state DIR`) "
+                "or as root.",
+            )
         output.print_error(failure)
         raise typer.Exit(failure.exit_code) from failure
 
@@ -59,15 +72,6 @@ class LazyGroup(TyperGroup):
         pass
 
 
-def _not_permitted(error: PermissionError) -> FlexError:
-    """The files of a service are readable only for its user."""
-    return ConfigError(
-        "permission-denied",
-        f"Permission denied: {error.filename or 'a file of the service'}.",
-        "Run the command as the user of the service (`sudo -u aks-flex-rp aks-flex-rp … --state DIR`) or as root.",
-    )
-
-
 app = typer.Typer(
     name="aks-flex-rp",
     cls=ErrorHandlingGroup,
@@ -87,10 +91,56 @@ def root(version: VersionOption = False) -> None:
     """Resource provider of flex nodes: configuration, join tokens, and status of nodes."""
 
 
+@with_service
+def audit(
+    service: ServiceOptions,
+    resource: Annotated[
+        str, typer.Option(metavar="ID", help="Resource ID of a cluster or node. Includes its children.")
+    ] = "",
+    node: Annotated[str, typer.Option(metavar="NAME", help="Name of a node of --cluster.")] = "",
+    who: Annotated[str, typer.Option(metavar="NAME", help="Filter by caller.")] = "",
+    what: Annotated[
+        str, typer.Option(metavar="EVENT", help="Filter by event: create, update, delete, regenerateToken, …")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Only newer events: 30m, 12h, 7d, or a time like 2026-05-01T12:00Z.")
+    ] = "",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Maximum number of events. Default: {DEFAULT_LIMIT}; with --since: all."),
+    ] = None,
+) -> None:
+    """List audit events, newest first."""
+    if node or (service.cluster and not resource):
+        target = service.target
+        resource = target.node(node) if node else str(target)
+    earliest = parse_since(since, datetime.now(timezone.utc)) if since else ""
+    events = service.client().audit(resource=resource, caller=who, what=what)
+    recent = takewhile(lambda event: event["at"] >= earliest, events)
+    found = list(islice(recent, limit or (None if since else DEFAULT_LIMIT)))
+    service.print_result(output.format_events(found), found)
+
+
+def parse_since(text: str, now: datetime) -> str:
+    """Returns the start time in the format of the service, which sorts chronologically."""
+    found = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
+    if found:
+        when = now - timedelta(**{UNITS[found[2]]: int(found[1])})
+    else:
+        try:
+            when = parse_timestamp(text.strip())
+        except ValueError:
+            hint = "Use a duration (30m, 12h, 7d) or a time (2026-05-01T12:00Z)."
+            raise CommandUsageError("timestamp-invalid", f"{text!r} is not a valid time.", hint) from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=timezone.utc)
+    return format_utc_microseconds(when.timestamp())
+
+
 for command in (
     serve_commands.init,
     serve_commands.serve,
-    audit_commands.audit,
+    audit,
     data_commands.backup,
     data_commands.restore,
     data_commands.migrate,

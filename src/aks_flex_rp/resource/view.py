@@ -1,12 +1,14 @@
-"""A node as the API returns it: the ARM envelope with properties, generated configuration and status."""
+"""Resources as the API returns them, in the ARM envelope: nodes with their generated configuration and status, pools
+and their revisions.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.node_keys import fingerprint
-from aks_flex_node.timestamps import format_utc
-from aks_flex_rp.arm.ids import NODE_TYPE
+from aks_flex_node.timestamps import format_utc, format_utc_microseconds
+from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE
 from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.node_cause import node_cause
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.store.model import Node, RefusedNode
+    from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
+    from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions
 
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval
@@ -214,3 +218,63 @@ def format_taint(taint: Mapping[str, str]) -> str:
     """Formats a taint as kubectl does: KEY=VALUE:EFFECT, or KEY:EFFECT without a value."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def pool_resource(
+    pool: Pool, cluster: ClusterId, counts: PoolCounts, versions: PoolVersions | None = None, active: str = ""
+) -> dict[str, Any]:
+    """Returns a pool. Lists omit what roll-outs decide: `versions` and the name of the active one."""
+    properties: dict[str, Any] = {"provisioningState": "Succeeded"}
+    if pool.description:
+        properties["description"] = pool.description
+    properties |= {
+        "template": pool.template,
+        "revision": pool.number,
+        "nodeCount": counts.nodes,
+        "pendingNodeCount": counts.pending,
+    }
+    if versions:
+        properties["stableRevision"] = versions.stable or pool.number
+        properties["barredRevisions"] = [barred_document(each) for each in versions.barred]
+    if active:
+        properties["activeRollout"] = active
+    return {
+        "id": cluster.pool(pool.key),
+        "name": pool.key,
+        "type": POOL_TYPE,
+        "etag": pool.etag,
+        "systemData": pool.system,
+        "properties": properties,
+    }
+
+
+def barred_document(barred: BarredRevision) -> dict[str, Any]:
+    return {
+        "revision": barred.revision,
+        "rollout": barred.rollout,
+        "reason": barred.reason,
+        "barredAt": format_utc_microseconds(barred.at),
+    }
+
+
+def revision_resource(revision: PoolRevision, cluster: ClusterId) -> dict[str, Any]:
+    changes = [
+        {
+            "path": path,
+            **{name: value for name, value in zip(("before", "after"), pair, strict=True) if value is not None},
+        }
+        for path, pair in revision.changes.items()
+    ]
+    return {
+        "id": f"{cluster.pool(revision.pool)}/revisions/{revision.number}",
+        "name": str(revision.number),
+        "type": f"{POOL_TYPE}/revisions",
+        "properties": {
+            "revision": revision.number,
+            "template": revision.template,
+            "changes": changes,
+            "author": revision.author,
+            "authorId": revision.author_id,
+            "createdAt": format_utc_microseconds(revision.at),
+        },
+    }

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
+from aks_flex_rp.api.authorization import NodeKeyLookup
 from aks_flex_rp.auth.auth_errors import TooManyFailures
 from aks_flex_rp.auth.auth_settings import LimitSettings
 from aks_flex_rp.auth.node_assertions import KnownNode, SignedAssertion

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.api.node_summary import time_ago
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_rp.cli.audit_commands import parse_since
+from aks_flex_rp.cli import parse_since
 from aks_flex_rp.cli.output import format_events, format_node, format_nodes, with_command_name
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
