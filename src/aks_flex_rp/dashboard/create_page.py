@@ -12,6 +12,7 @@ from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import node_draft
+from aks_flex_rp.dashboard.edit_form import problems_of
 from aks_flex_rp.dashboard.node_draft import (
     DEFAULTS,
     REVIEW,
@@ -87,17 +88,12 @@ class CreatePage(DashboardPage):
         if to == "create" and step == REVIEW:
             return await self._create(visit, clusters, found)
         if (form := navigate(found, step, to)) is None:
-            form = await self._next_step(visit, clusters, found, step)
+            # The next step, or the first step with an error, which may be an earlier one.
+            errors = await self._validate(visit, clusters, found)
+            form = first_invalid_step(found, [each for each in errors if each.step <= step]) or WizardForm(
+                found, min(step + 1, REVIEW)
+            )
         return await self._page(visit, clusters, form)
-
-    async def _next_step(
-        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
-    ) -> WizardForm:
-        """Returns the next step, or the first step with an error, which may be an earlier one."""
-        errors = await self._validate(visit, clusters, found)
-        return first_invalid_step(found, [each for each in errors if each.step <= step]) or WizardForm(
-            found, min(step + 1, REVIEW)
-        )
 
     async def _validate(
         self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
@@ -170,8 +166,7 @@ class CreatePage(DashboardPage):
 
     async def _page(self, visit: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
         if not clusters:
-            some = bool(await self.scopes.clusters(visit.caller))
-            return self.pages.show("create_nowhere", visit, some=some, what="node")
+            return await self.nowhere(visit, "node")
         chosen = next((each for each in clusters if each.id.key == form.draft["cluster"]), None)
         known = await self.context.clusters.find(chosen.id.key) if chosen else None
         return self.pages.show(
@@ -242,10 +237,7 @@ def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
     """Returns the step with the errors of the API's response."""
     if error.status == 412:
         return WizardForm(found, 1, [name_taken(found)], status=409)
-    problems = [Problem(each.target, each.message) for each in error.details] or [
-        Problem(error.target, error.message)
-    ]
-    form_errors = locate_draft_errors(found, problems)
+    form_errors = locate_draft_errors(found, problems_of(error))
     return first_invalid_step(found, form_errors, error.status) or WizardForm(found, REVIEW, status=error.status)
 
 

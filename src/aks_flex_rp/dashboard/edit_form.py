@@ -67,9 +67,9 @@ class FieldError:
 
 @dataclass
 class ParsedForm:
-    """Properties of a posted form, and its errors."""
+    """What a posted form describes, and its errors."""
 
-    properties: Document
+    document: Document
     errors: list[FieldError] = field(default_factory=list)
 
 

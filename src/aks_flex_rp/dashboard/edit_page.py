@@ -55,14 +55,6 @@ class EditSheet:
         return self.downgrade or any(each.message.endswith(edit_form.ALLOW_DOWNGRADE) for each in self.errors)
 
 
-@dataclass(frozen=True)
-class MergedProperties:
-    """Properties with the changes of both users."""
-
-    properties: Document
-    conflicts: tuple[OtherChange, ...]
-
-
 class EditPage(DashboardPage):
     """Serves and saves the edit form of a node."""
 
@@ -81,16 +73,16 @@ class EditPage(DashboardPage):
         if parsed.errors:
             return self._form(visit, found, sheet, opened)
         if form.get("etag") != node.etag:
-            return self._conflict(visit, found, sheet, parsed.properties, opened)
-        if parsed.properties == node.properties and not downgrade:
+            return self._conflict(visit, found, sheet, parsed.document, opened)
+        if parsed.document == node.properties and not downgrade:
             return redirect(found.page)
-        order = ({"properties": parsed.properties}, Preconditions(if_match=node.etag, allow_downgrade=downgrade))
+        order = ({"properties": parsed.document}, Preconditions(if_match=node.etag, allow_downgrade=downgrade))
         try:
             await self.arm.nodes.commands.put(found.cluster, node.name, *order, found.request, url=False)
         except ArmError as error:
             if error.status == 412:  # changed between the read and the write
                 now = await self.node(visit, Operation.WRITE)
-                return self._conflict(visit, now, sheet, parsed.properties, node.properties)
+                return self._conflict(visit, now, sheet, parsed.document, node.properties)
             if error.status != 400:
                 raise
             errors = edit_form.locate_errors(edit_form.problems_of(error), form.get("taints", ""))
@@ -102,8 +94,8 @@ class EditPage(DashboardPage):
     ) -> Response:
         """Shows both changes merged. Nothing is written until the user saves the merged form."""
         plain = document_diff.apply_values(desired, {(*PRINCIPAL, "clientSecret"): None})
-        both = merge_changes(opened, plain, found.node.properties)
-        shown = replace(sheet, values=edit_form.form_fields(both.properties), conflicts=both.conflicts)
+        merged, conflicts = merge_changes(opened, plain, found.node.properties)
+        shown = replace(sheet, values=edit_form.form_fields(merged), conflicts=conflicts)
         return self._form(visit, found, shown)
 
     def _form(
@@ -129,10 +121,13 @@ class EditPage(DashboardPage):
         )
 
 
-def merge_changes(opened: Document, desired: Document, there: Document) -> MergedProperties:
-    """Merges the changes of this form into the current properties. This form wins where both changed a setting."""
+def merge_changes(opened: Document, desired: Document, there: Document) -> tuple[Document, tuple[OtherChange, ...]]:
+    """Merges the changes of this form into the current properties. This form wins where both changed a setting.
+
+    Returns the properties with the changes of both users, and what the other one changed.
+    """
     mine, others = document_diff.diff(opened, desired), document_diff.diff(opened, there)
-    together = document_diff.apply_values(there, {path: new for path, (_, new) in mine.items()})
+    merged = document_diff.apply_values(there, {path: new for path, (_, new) in mine.items()})
     conflicts = tuple(
         OtherChange(
             document_diff.name_of(path),
@@ -142,7 +137,7 @@ def merge_changes(opened: Document, desired: Document, there: Document) -> Merge
         )
         for path, (old, new) in others.items()
     )
-    return MergedProperties(together, conflicts)
+    return merged, conflicts
 
 
 def tested() -> dict[str, list[str]]:

@@ -46,7 +46,7 @@ class EnrolmentPages(DashboardPage):
         except ArmError as error:
             if error.status != 400:
                 raise
-            problems = [(each.target, each.message) for each in error.details] or [(error.target, error.message)]
+            problems = [(each.target, each.message) for each in error.details or (error,)]
             return await self._list(visit, found, problems=problems)
         return await self._list(visit, found, made=made, line=join_command(url))
 

@@ -9,6 +9,8 @@ from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
+
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import ArmTarget
     from aks_flex_rp.auth.roles import Operation
@@ -80,6 +82,11 @@ class DashboardPage:
     @property
     def pool_commands(self) -> PoolCommands:
         return PoolCommands(self.context)
+
+    async def nowhere(self, visit: PageRequest, what: str) -> Response:
+        """Says why the user cannot create anything: no cluster exists, or none in which the user may."""
+        some = bool(await self.scopes.clusters(visit.caller))
+        return self.pages.show("create_nowhere", visit, some=some, what=what)
 
     async def node(self, visit: PageRequest, operation: Operation) -> VisitedNode:
         """Returns the node in the path. Raises ArmError if the user is not permitted the operation."""

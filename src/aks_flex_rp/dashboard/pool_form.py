@@ -6,7 +6,6 @@ The settings of the template have the fields of the edit form of a node.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import Problem
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from aks_flex_rp.arm.errors import ArmError
+    from aks_flex_rp.dashboard.edit_form import ParsedForm
     from aks_flex_rp.store.pool_model import Pool
 
 Document = dict[str, Any]
@@ -27,14 +27,6 @@ CLUSTER, NAME, DESCRIPTION = "cluster", "name", "description"
 OWN_FIELDS = (CLUSTER, NAME, DESCRIPTION)  # the other fields are those of a node
 POOL_NAME = re.compile(r"[a-z][a-z0-9]{0,11}")
 TEMPLATE = "properties.template"
-
-
-@dataclass(frozen=True)
-class ParsedPool:
-    """Description and template of a posted form, and its errors."""
-
-    document: Document
-    errors: list[FieldError]
 
 
 def pool_document(pool: Pool) -> Document:
@@ -53,15 +45,14 @@ def posted_values(form: Mapping[str, str]) -> dict[str, str]:
     return {**edit_form.posted_fields(form), **{name: form.get(name, "") for name in OWN_FIELDS}}
 
 
-def parse_pool(form: Mapping[str, str], opened: Document) -> ParsedPool:
-    """Parses a posted form. `opened` is the document that the form was opened with."""
+def parse_pool(form: Mapping[str, str], opened: Document) -> ParsedForm:
+    """Parses a posted form to description and template. `opened` is the document that the form was opened with."""
     parsed = edit_form.parse_form(form, opened, of_pool=True)
-    errors, document = list(parsed.errors), dict(parsed.properties)
-    if document.pop(DESCRIPTION, None) is not None:
-        errors.append(FieldError(REST, f"Set {DESCRIPTION} in its field above."))
+    if parsed.document.pop(DESCRIPTION, None) is not None:
+        parsed.errors.append(FieldError(REST, f"Set {DESCRIPTION} in its field above."))
     if described := form.get(DESCRIPTION, "").strip():
-        document[DESCRIPTION] = described
-    return ParsedPool(document, errors)
+        parsed.document[DESCRIPTION] = described
+    return parsed
 
 
 def locate_pool_errors(problems: Iterable[Problem], taints: str = "") -> list[FieldError]:

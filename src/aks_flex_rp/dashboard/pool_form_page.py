@@ -59,8 +59,7 @@ class PoolFormPage(DashboardPage):
     async def ask_new(self, visit: PageRequest) -> Response:
         clusters = await self.scopes.clusters(visit.caller, Operation.WRITE_POOL)
         if not clusters:
-            some = bool(await self.scopes.clusters(visit.caller))
-            return self.pages.show("create_nowhere", visit, some=some, what="pool")
+            return await self.nowhere(visit, "pool")
         named = visit.query.get(CLUSTER, "").lower()
         chosen = named or (clusters[0].id.key if len(clusters) == 1 else "")
         values = {**edit_form.form_fields(NEW_TEMPLATE), CLUSTER: chosen, NAME: "", DESCRIPTION: ""}
@@ -164,10 +163,8 @@ class PoolFormPage(DashboardPage):
         self, visit: PageRequest, edited: EditedPool, desired: Document, opened: Document
     ) -> Response:
         """Shows both changes merged. Nothing is written until the user saves the merged form."""
-        both = merge_changes(opened, desired, edited.document)
-        return await self._edit_form(
-            visit, edited, EditSheet(pool_form.pool_values(both.properties), conflicts=both.conflicts)
-        )
+        merged, conflicts = merge_changes(opened, desired, edited.document)
+        return await self._edit_form(visit, edited, EditSheet(pool_form.pool_values(merged), conflicts=conflicts))
 
     async def _edit_form(
         self,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.dashboard.edit_form import FieldError, parse_labels, parse_number, problems_of
+from aks_flex_rp.dashboard.edit_form import FieldError, ParsedForm, parse_labels, parse_number, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,14 +64,6 @@ FIELDS_BY_CODE = {
 }
 
 
-@dataclass
-class ParsedRollout:
-    """The body of the API for a posted form, and its errors."""
-
-    body: Document
-    errors: list[FieldError] = field(default_factory=list)
-
-
 def suggested_name(revision: int, taken: Collection[str]) -> str:
     """Returns a name that no roll-out of the pool has."""
     name, number = f"revision-{revision}", 1
@@ -87,11 +78,11 @@ def posted_values(form: Mapping[str, str]) -> dict[str, str]:
     return {name: form.get(name, "").replace("\r\n", "\n") for name in FIELDS}
 
 
-def parse_rollout_form(form: Mapping[str, str]) -> ParsedRollout:
-    """Parses a posted form. What the API checks is left to it."""
+def parse_rollout_form(form: Mapping[str, str]) -> ParsedForm:
+    """Parses a posted form to the body of the API. What the API checks is left to it."""
     values = {name: text.strip() for name, text in posted_values(form).items()}
-    parsed = ParsedRollout({})
-    properties = parsed.body
+    properties: Document = {}
+    parsed = ParsedForm({"properties": properties})
     for name, (key, factor) in {"revision": ("revision", 1), **NUMBERS}.items():
         number = parse_number(name, values[name], parsed.errors)
         if number is not None:
@@ -109,7 +100,6 @@ def parse_rollout_form(form: Mapping[str, str]) -> ParsedRollout:
     for name, key in (("downgrade", "allowDowngrade"), ("replace", "replaceActive")):
         if values[name] == "yes":
             properties[key] = True
-    parsed.body = {"properties": properties}
     return parsed
 
 

@@ -144,7 +144,9 @@ class RolloutPages(DashboardPage):
         name = sheet.values["name"].strip()
         try:
             check_name(name)
-            made, is_new = await self.commands.create(found.cluster, found.pool.key, name, parsed.body, found.request)
+            made, is_new = await self.commands.create(
+                found.cluster, found.pool.key, name, parsed.document, found.request
+            )
         except ArmError as error:
             rejected = replace(sheet, errors=tuple(rollout_form.rejection_errors(error)))
             return await self._start_form(visit, found, rejected, error.status)

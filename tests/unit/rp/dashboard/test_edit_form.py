@@ -38,7 +38,7 @@ EVERYTHING: Document = {
 )
 def test_unmodified_form_keeps_properties(properties: Document) -> None:
     found = edit_form.parse_form(edit_form.form_fields(properties), properties)
-    assert found.properties == properties
+    assert found.document == properties
     assert found.errors == []
 
 
@@ -62,7 +62,7 @@ def test_checkboxes_and_selections_are_parsed_into_properties() -> None:
         "drift": "log",
         "day-Friday": "yes",
     }
-    found = edit_form.parse_form(form, {}).properties
+    found = edit_form.parse_form(form, {}).document
     policy = {"paused": True, "maintenanceWindow": {"days": ["Friday"]}}
     node = {"driftPolicy": "log", "unbootstrapOnDelete": False, "updatePolicy": policy}
     assert found == {"continuousMonitoring": True, "nodeConfig": node}
@@ -70,13 +70,13 @@ def test_checkboxes_and_selections_are_parsed_into_properties() -> None:
 
 def test_emptied_agent_version_is_removed() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "version-agent": ""}
-    assert edit_form.parse_form(form, EVERYTHING).properties["versions"] == {"kubernetes": "1.34.4"}
+    assert edit_form.parse_form(form, EVERYTHING).document["versions"] == {"kubernetes": "1.34.4"}
 
 
 def test_emptied_maintenance_window_is_removed() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "window-start": "", "window-minutes": "", "window-zone": ""}
     form |= dict.fromkeys(("day-Monday", "day-Sunday"), "")
-    found = edit_form.parse_form(form, EVERYTHING).properties
+    found = edit_form.parse_form(form, EVERYTHING).document
     assert found["nodeConfig"]["updatePolicy"] == {"paused": False, "drain": False}
 
 
@@ -105,7 +105,7 @@ def test_unparsable_form_value_is_reported_at_its_field(field: str, text: str, w
 
 def test_client_secret_is_parsed_but_never_shown_again() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "client-secret": "s3cret"}
-    found = edit_form.parse_form(form, EVERYTHING).properties
+    found = edit_form.parse_form(form, EVERYTHING).document
     assert found["azureAuth"]["servicePrincipal"] == {"clientId": "c", "clientSecret": "s3cret"}
     assert "s3cret" not in str(edit_form.posted_fields(form))
     for rest in ('{"clientSecret" : "s3cret"}', '{"x": {"clientSecret": "s3cret\\"more', '{"clientSecret":"s3cret'):

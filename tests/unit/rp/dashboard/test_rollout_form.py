@@ -16,7 +16,7 @@ FORM = {**DEFAULTS, "name": "r1", "revision": "3"}
 def test_defaults_of_the_form_are_those_of_the_api() -> None:
     parsed = parse_rollout_form(FORM)
     assert not parsed.errors
-    assert parse_rollout(parsed.body) == RolloutProperties(revision=3)
+    assert parse_rollout(parsed.document) == RolloutProperties(revision=3)
 
 
 def test_all_fields_reach_the_body() -> None:
@@ -34,7 +34,7 @@ def test_all_fields_reach_the_body() -> None:
         "downgrade": "yes",
         "replace": "yes",
     }
-    properties = parse_rollout_form(form).body["properties"]
+    properties = parse_rollout_form(form).document["properties"]
     assert properties["waves"] == ["1", "50%", "100%"]
     assert properties["canarySelector"] == {"site": "lab", "ring": "0"}
     assert properties["nodeSelector"] == {"tier": "edge"}
