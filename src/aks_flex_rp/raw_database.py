@@ -204,7 +204,13 @@ async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, 
     """
     with closing(open_sqlite(source)) as old:
         async with open_postgres(address) as new:
-            await _refuse_used(new)
+            used = [table for table in COPIED_TABLES if await new.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table})")]  # noqa: S608
+            if used:
+                raise ConfigError(
+                    "database-not-empty",
+                    f"The PostgreSQL database already contains rows: {', '.join(used)}.",
+                    "Use an empty database. If this one was already copied, start the service.",
+                )
             old.execute("BEGIN")  # reads all tables from one snapshot
             async with new.transaction():
                 moved = {table: await _copy_table(old, new, table) for table in COPIED_TABLES}
@@ -215,16 +221,6 @@ async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, 
                     )
             old.execute("ROLLBACK")
     return moved
-
-
-async def _refuse_used(new: Connection) -> None:
-    used = [table for table in COPIED_TABLES if await new.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table})")]  # noqa: S608
-    if used:
-        raise ConfigError(
-            "database-not-empty",
-            f"The PostgreSQL database already contains rows: {', '.join(used)}.",
-            "Use an empty database. If this one was already copied, start the service.",
-        )
 
 
 async def _copy_table(old: sqlite3.Connection, new: Connection, table: str) -> int:

@@ -45,7 +45,8 @@ class ConnectionLimiter:
     ) -> None:
         """Tells `count` of each connection that is "closed" in favour of another, or "refused"."""
         self._settings = settings
-        self._total = min(settings.total, _allowed_by_open_files())
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._total = min(settings.total, files - min(OTHER_FILES, files // 4))
         self._count, self._clock = count, clock
         self._unlimited = tuple(ipaddress.ip_network(each) for each in settings.unlimited_addresses)
         self._all: dict[BoundedConnection, str] = {}  # oldest first, with the site
@@ -120,8 +121,3 @@ def _oldest_waiting(among: dict[BoundedConnection, str]) -> BoundedConnection | 
             return connection
         among[connection] = among.pop(connection)
     return None
-
-
-def _allowed_by_open_files() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return files - min(OTHER_FILES, files // 4)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.callers import NodeRef
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.changes import StoreChange
-    from aks_flex_rp.store.model import Node
 
 MAX_CACHED = 500_000  # entries
 FLUSH_SECONDS = 5.0
@@ -131,11 +130,12 @@ class PollCache:
         if node is None:
             last = await self._store.last_known_node(*node_ref)
             return PollState("", last.identity, keys=last.keys)
+        owner = node.join.machines.owner
         return PollState(
             node.etag,
             node.identity,
             granted_identity(node),
-            _machine_of(node),
+            owner.id if owner else "",
             await self._store.owned_identities(*node_ref, node.identity),
             node.join.keys if node.join.keys != NO_KEYS else NO_KEYS,
         )
@@ -264,11 +264,6 @@ class PollCache:
             for node_ref in waiting[start : start + together]:
                 self._wake(node_ref)
             await asyncio.sleep(RELEASE_PAUSE)
-
-
-def _machine_of(node: Node) -> str:
-    owner = node.join.machines.owner
-    return owner.id if owner else ""
 
 
 def _finish(future: asyncio.Future[None]) -> None:

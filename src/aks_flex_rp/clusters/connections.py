@@ -98,9 +98,21 @@ class _KubeconfigReader:
         user = self._named(document, "users", context.get("user"), "user")
         self._refuse_impersonation(user)
         certificate, key = self._pair(user)
+        server = str(cluster.get("server") or "")
+        if not server.startswith("https://"):
+            raise self._wrong("cluster.server", "is not an https:// URL")
+        if cluster.get("insecure-skip-tls-verify"):
+            raise self._wrong(
+                "cluster.insecure-skip-tls-verify",
+                "is set, but the service always verifies the certificate of the API server",
+                "Remove it, and set certificate-authority-data.",
+            )
         return DirectConnection(
-            server=self._server(cluster),
-            authority=self._authority(cluster),
+            server=server.rstrip("/"),
+            authority=(
+                self._content(cluster, "cluster", "certificate-authority")
+                or self._missing("cluster.certificate-authority-data")
+            ),
             server_name=str(cluster.get("tls-server-name") or ""),
             proxy=str(cluster.get("proxy-url") or ""),
             certificate=certificate,
@@ -127,23 +139,6 @@ class _KubeconfigReader:
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(singular), dict):
                 return dict(entry[singular])
         raise self._wrong(plural, f"has no entry {name!r}, which the current context needs")
-
-    def _server(self, cluster: dict[str, Any]) -> str:
-        server = str(cluster.get("server") or "")
-        if not server.startswith("https://"):
-            raise self._wrong("cluster.server", "is not an https:// URL")
-        return server.rstrip("/")
-
-    def _authority(self, cluster: dict[str, Any]) -> str:
-        if cluster.get("insecure-skip-tls-verify"):
-            raise self._wrong(
-                "cluster.insecure-skip-tls-verify",
-                "is set, but the service always verifies the certificate of the API server",
-                "Remove it, and set certificate-authority-data.",
-            )
-        return self._content(cluster, "cluster", "certificate-authority") or self._missing(
-            "cluster.certificate-authority-data"
-        )
 
     def _refuse_impersonation(self, user: dict[str, Any]) -> None:
         for name in IMPERSONATION_FIELDS:

@@ -68,7 +68,19 @@ class BuiltInDelivery:
         try:
             bundle = self._sealer.open(found.bundle, context)
         except ConfigError:
-            await self._refused.record(self._store, _refusal(found, now))
+            cluster = parse_cluster_id(found.cluster)
+            log.error("The config URL of node %s of %s is refused: its row was changed.", found.node, found.cluster)
+            await self._refused.record(
+                self._store,
+                AuditEvent(
+                    now,
+                    "aks-flex-rp",
+                    AuditAction.RECORD_REFUSED,
+                    cluster.node(found.node) if cluster else found.cluster,
+                    outcome=AuditOutcome.DENIED,
+                    detail={"reason": "the row of its config URL was changed without the service"},
+                ),
+            )
             return None
         return FetchedBundle(found.cluster, found.node, bundle, found.expires)
 
@@ -88,19 +100,6 @@ def bundle_seal_context(name: str, cluster_key: str, node_key: str, expires: flo
     which the record of the node names the join attempt.
     """
     return f"delivery {name} of {cluster_key}/{node_key} until {float(expires)!r}"
-
-
-def _refusal(found: Delivery, now: float) -> AuditEvent:
-    cluster = parse_cluster_id(found.cluster)
-    log.error("The config URL of node %s of %s is refused: its row was changed.", found.node, found.cluster)
-    return AuditEvent(
-        now,
-        "aks-flex-rp",
-        AuditAction.RECORD_REFUSED,
-        cluster.node(found.node) if cluster else found.cluster,
-        outcome=AuditOutcome.DENIED,
-        detail={"reason": "the row of its config URL was changed without the service"},
-    )
 
 
 class BundleDelivery(Protocol):

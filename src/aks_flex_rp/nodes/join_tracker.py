@@ -83,24 +83,21 @@ class JoinTracker:
 
     async def on_identity_csr(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         """Records the request and revokes the config URL."""
-
-        def ask(join: JoinState) -> JoinState:
-            return join.identity_used(identity, csr)
-
-        after = await self._change(cluster, node, ask, AuditAction.IDENTITY_USED, identity=identity, csr=csr)
+        after = await self._change(
+            cluster,
+            node,
+            lambda join: join.identity_used(identity, csr),
+            AuditAction.IDENTITY_USED,
+            identity=identity,
+            csr=csr,
+        )
         if after is None or after.access is None or after.access.identity != identity:
             return False
         await self.context.delivery.revoke(cluster, node)
         return True
 
     async def on_identity_certificate(self, cluster: str, node: str, csr: str) -> None:
-        def certify(join: JoinState) -> JoinState:
-            after = join.identity_issued(csr)
-            if after != join:
-                self.count("issued")
-            return after
-
-        await self._change(cluster, node, certify, AuditAction.CERTIFICATE_ISSUED, csr=csr)
+        await self._record_certificate(cluster, node, lambda join: join.identity_issued(csr), csr=csr)
 
     async def desired_taints(self, cluster: str, node: str) -> DesiredTaints | None:
         found = await self.context.store.node(cluster, node)
@@ -150,11 +147,14 @@ class JoinTracker:
 
     async def on_token_csr(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         """Records the use of the token. Returns whether it is the node's token; the URL is revoked first."""
-
-        def attempt(join: JoinState) -> JoinState:
-            return join.token_used(token_id, csr)
-
-        after = await self._change(cluster, node, attempt, AuditAction.TOKEN_USED, tokenId=token_id, csr=csr)
+        after = await self._change(
+            cluster,
+            node,
+            lambda join: join.token_used(token_id, csr),
+            AuditAction.TOKEN_USED,
+            tokenId=token_id,
+            csr=csr,
+        )
         if after is None or after.token != token_id:
             return False
         await self.context.delivery.revoke(cluster, node)
@@ -168,13 +168,9 @@ class JoinTracker:
             await self.context.store.record(self._event(what, self._resource(cluster, node), detail))
 
     async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
-        def issue(join: JoinState) -> JoinState:
-            after = join.token_issued(token_id, csr)
-            if after != join:
-                self.count("issued")
-            return after
-
-        await self._change(cluster, node, issue, AuditAction.CERTIFICATE_ISSUED, tokenId=token_id, csr=csr)
+        await self._record_certificate(
+            cluster, node, lambda join: join.token_issued(token_id, csr), tokenId=token_id, csr=csr
+        )
 
     async def on_token_failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
         """Records that the token failed, which also ends the URL. A joined node stays joined."""
@@ -249,6 +245,17 @@ class JoinTracker:
 
         with suppress(Conflict):  # another replica or the node itself has reported it
             await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+
+    async def _record_certificate(
+        self, cluster: str, node: str, transition: Callable[[JoinState], JoinState], **detail: Any
+    ) -> None:
+        def issue(join: JoinState) -> JoinState:
+            after = transition(join)
+            if after != join:
+                self.count("issued")
+            return after
+
+        await self._change(cluster, node, issue, AuditAction.CERTIFICATE_ISSUED, **detail)
 
     async def _change(
         self,

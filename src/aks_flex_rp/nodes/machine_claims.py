@@ -104,21 +104,18 @@ class MachineClaims:
 
         async def write(node: Node | None) -> None:
             if node:
-                await self._fetch(node, client, bundle.expires)
+                await self._admit(node, client, bundle.expires)
+                keys, thumbprint, now = node.join.keys, client.thumbprint, self.context.now()
+                events = []
+                if not keys.is_valid(thumbprint):
+                    detail = {"key": thumbprint, "machine": client.shown_machine, "before": keys.current}
+                    events = [client.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
+                machines = node.join.machines.fetched(thumbprint, client.machine, now)
+                join = node.join.with_machines(machines).with_keys(keys.bound(thumbprint, now))
+                if join != node.join:
+                    await self.context.store.put_node(replace(node, join=join), node.etag, events)
 
         await self.context.change_node(bundle.cluster, bundle.node, write, busy=node_busy)
-
-    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> None:
-        await self._admit(node, client, url_expires)
-        keys, thumbprint, now = node.join.keys, client.thumbprint, self.context.now()
-        events = []
-        if not keys.is_valid(thumbprint):
-            detail = {"key": thumbprint, "machine": client.shown_machine, "before": keys.current}
-            events = [client.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
-        machines = node.join.machines.fetched(thumbprint, client.machine, now)
-        join = node.join.with_machines(machines).with_keys(keys.bound(thumbprint, now))
-        if join != node.join:
-            await self.context.store.put_node(replace(node, join=join), node.etag, events)
 
     async def _admit(self, node: Node, client: FetchingClient, url_expires: float) -> None:
         """Raises ArmError unless the client may be the node, and records it."""

@@ -116,17 +116,20 @@ def generate_config(
     """Generates the configuration. With `downgrade`, the node may install older versions."""
     settings, tenant = properties.node_config, cluster_tenant(facts, endpoints)
     policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
+    agent = {"version": chosen.get("agent"), "unbootstrapOnDelete": settings.unbootstrap_on_delete}
     optional = {
         "provider": endpoints.provider_config(properties, tenant),
-        "agent": _agent(properties, chosen),
+        "agent": {name: value for name, value in agent.items() if value is not None},
         "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
         "registryMirrors": settings.registry_mirrors,
         "driftPolicy": settings.drift_policy,
         "updatePolicy": {**policy, "allowDowngrade": True} if downgrade else policy,
     }
+    # Only nodes that use Azure, with an identity or a VPN gateway, need the settings of a private cloud.
+    uses_azure = properties.azure_auth.method != "none" or (settings.vpn and settings.vpn.enabled)
     return {
         "continuousMonitoring": bool(properties.continuous_monitoring),
-        "azure": _azure(properties, cluster, facts.location, tenant, node) | _private_cloud(properties, endpoints),
+        "azure": _azure(properties, cluster, facts.location, tenant, node) | (endpoints.azure if uses_azure else {}),
         "kubernetes": {"version": chosen["kubernetes"]},
         **{name: {"version": chosen[name]} for name in COMPONENTS},
         "node": _node(properties, facts, node),
@@ -159,18 +162,6 @@ def build_bundle(config: Mapping[str, Any], version: int, secrets: NodeSecrets) 
     if secrets.bootstrap_token:
         azure["bootstrapToken"] = {"token": secrets.bootstrap_token}
     return {"configVersion": str(version), "config": {**config, "azure": azure}}
-
-
-def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
-    fields = {"version": chosen.get("agent"), "unbootstrapOnDelete": properties.node_config.unbootstrap_on_delete}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _private_cloud(properties: Properties, endpoints: AgentEndpoints) -> dict[str, str]:
-    """Returns the private cloud settings for nodes that use Azure: with an identity or a VPN gateway."""
-    vpn = properties.node_config.vpn
-    uses_azure = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
-    return endpoints.azure if uses_azure else {}
 
 
 def _azure(properties: Properties, cluster: ClusterId, location: str, tenant: str, node: str) -> dict[str, Any]:

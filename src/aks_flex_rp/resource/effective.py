@@ -45,17 +45,13 @@ def _merged(template: Document, own: Document, path: Path) -> Document:
     for name, value in own.items():
         below, inherited = (*path, name), template.get(name)
         if below == TAINTS and isinstance(inherited, list):
-            merged[name] = _merged_taints(inherited, value)
+            by_key = {_taint_key(each): each for each in inherited}
+            merged[name] = list((by_key | {_taint_key(each): each for each in value}).values())
         elif isinstance(value, dict) and isinstance(inherited, dict) and below not in INDIVISIBLE:
             merged[name] = _merged(inherited, value, below)
         else:
             merged[name] = value
     return merged
-
-
-def _merged_taints(template: list[Document], own: list[Document]) -> list[Document]:
-    by_key = {_taint_key(each): each for each in template}
-    return list((by_key | {_taint_key(each): each for each in own}).values())
 
 
 def _taint_key(taint: Mapping[str, Any]) -> str:

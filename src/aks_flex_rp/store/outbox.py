@@ -16,8 +16,6 @@ from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.rows import Row, Values
-
 
 @dataclass(frozen=True)
 class OutboxMessage:
@@ -62,16 +60,10 @@ def enqueue(messages: Sequence[OutboxMessage]) -> tuple[FollowStatement, ...]:
     """Returns the statement that inserts the messages with the change they report."""
     if not messages:
         return ()
-    values = tuple(value for each in messages for value in _values(each))
+    values = tuple(
+        value for each in messages for value in (each.id, each.hook, each.cluster, each.node, each.at, each.body)
+    )
     return (FollowStatement(partial(_insert, messages=len(messages)), values),)
-
-
-def _values(message: OutboxMessage) -> Values:
-    return message.id, message.hook, message.cluster, message.node, message.at, message.body
-
-
-def _message(row: Row) -> OutboxMessage:
-    return OutboxMessage(*row)
 
 
 # The due time is checked twice: in PostgreSQL the second of two replicas waits for the first and checks again.
@@ -108,7 +100,7 @@ class Outbox(AuthenticatedRows):
     async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
         """Claims due messages, at most one per node. Other replicas do not get them for `lease` seconds."""
         found = await self._write(CLAIM, (webhook, now, now + lease, limit))
-        return tuple(sorted(map(_message, found), key=lambda each: each.at))
+        return tuple(sorted((OutboxMessage(*row) for row in found), key=lambda each: each.at))
 
     async def message_sent(self, message: OutboxMessage) -> None:
         await self._write(SENT, (message.hook, message.id))
