@@ -43,6 +43,16 @@ def test_missing_config_file_is_an_error(tmp_path: Path) -> None:
     assert caught.value.name == "service-config-missing"
 
 
+def refusal(room: Path, text: str) -> str:
+    """Returns the message for a configuration file with this text."""
+    file = room / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert caught.value.name == "service-config-invalid"
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -62,31 +72,17 @@ def test_missing_config_file_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_setting_is_reported_with_its_path(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(text)
-
-    with pytest.raises(ConfigError) as caught:
-        load(file, {})
-    assert caught.value.name == "service-config-invalid"
-    assert said in str(caught.value)
+    assert said in refusal(tmp_path, text)
 
 
 def test_all_invalid_settings_are_reported_together(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text("listen: nowhere\npublicUrl: http://x\nlog: {format: xml}\n")
+    said = refusal(tmp_path, "listen: nowhere\npublicUrl: http://x\nlog: {format: xml}\n")
 
-    with pytest.raises(ConfigError) as caught:
-        load(file, {})
-    assert all(place in str(caught.value) for place in ("listen", "publicUrl", "log.format"))
+    assert all(place in said for place in ("listen", "publicUrl", "log.format"))
 
 
 def test_database_password_is_not_shown_in_config_error(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text("database: postgresql://me:canary@db/x\nlisten: nowhere\n")
-
-    with pytest.raises(ConfigError) as caught:
-        load(file, {})
-    assert "canary" not in str(caught.value)
+    assert "canary" not in refusal(tmp_path, "database: postgresql://me:canary@db/x\nlisten: nowhere\n")
 
 
 def test_own_certificate_covers_all_names_of_service() -> None:

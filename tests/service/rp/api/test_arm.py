@@ -19,7 +19,6 @@ from tests.service.rp.api.fake_clusters import NOWHERE, PLANT
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.tenants import Tenant
-    from tests.service.rp.api.traffic_recorder import Answer
 
 
 UNKNOWN_PATHS = (
@@ -34,24 +33,15 @@ UNKNOWN_PATHS = (
 )
 
 
-def assert_refused(answer: Answer, status: int, code: str, target: str | None = None) -> None:
-    assert (answer.status, answer.error["code"]) == (status, code), answer.text
-    assert target is None or answer.error["target"] == target
-    assert answer.headers["x-ms-error-code"] == code
-    assert answer.headers["content-type"].startswith("application/json")
-    assert answer.error["message"]
-    uuid.UUID(answer.headers["x-ms-request-id"])
-
-
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_request_without_api_version_is_refused(admin: Api, name: str, method: str) -> None:
-    assert_refused(admin.ask(method, admin.path(name), {}, query={}), 400, "MissingApiVersionParameter")
+    admin.ask(method, admin.path(name), {}, query={}).assert_refused(400, "MissingApiVersionParameter")
 
 
 def test_unknown_api_version_is_refused_and_error_lists_supported_version(admin: Api, name: str) -> None:
     refused = admin.ask("GET", admin.path(name), query={"api-version": "2020-01-01"})
 
-    assert_refused(refused, 400, "InvalidApiVersionParameter")
+    refused.assert_refused(400, "InvalidApiVersionParameter")
     assert API_VERSION in refused.error["message"]
 
 
@@ -63,12 +53,12 @@ def test_api_version_is_case_insensitive(admin: Api, name: str) -> None:
 
 def test_request_for_unregistered_cluster_returns_parent_not_found(admin: Api, name: str) -> None:
     for answer in (admin.at(NOWHERE).get(name), admin.at(NOWHERE).put(name), admin.at(NOWHERE).list()):
-        assert_refused(answer, 404, "ParentResourceNotFound")
+        answer.assert_refused(404, "ParentResourceNotFound")
 
 
 def test_request_for_missing_node_returns_resource_not_found(admin: Api, name: str) -> None:
     for answer in (admin.get(name), admin.regenerate(name), admin.report(name, {}), admin.credentials(name)):
-        assert_refused(answer, 404, "ResourceNotFound")
+        answer.assert_refused(404, "ResourceNotFound")
         assert name in answer.error["message"]
 
 
@@ -82,18 +72,18 @@ def test_caller_without_role_gets_same_403_for_existing_and_missing_node(
     nowhere = stranger.at(NOWHERE).get(name)
 
     for answer in (there, not_there, nowhere):
-        assert_refused(answer, 403, "AuthorizationFailed")
+        answer.assert_refused(403, "AuthorizationFailed")
     assert there.error["message"].replace(name, "*") == not_there.error["message"].replace("not-there", "*")
 
 
 @pytest.mark.parametrize("path", UNKNOWN_PATHS)
 def test_unknown_path_returns_invalid_resource_type(admin: Api, path: str) -> None:
-    assert_refused(admin.ask("GET", path), 404, "InvalidResourceType")
+    admin.ask("GET", path).assert_refused(404, "InvalidResourceType")
 
 
 @pytest.mark.parametrize("bad", ["-edge", "edge-", "ed_ge", "a..b", "x" * 64, "a%20b", "ä"])
 def test_invalid_node_name_is_refused(admin: Api, bad: str) -> None:
-    assert_refused(admin.put(bad), 400, "InvalidResourceName", "nodeName")
+    admin.put(bad).assert_refused(400, "InvalidResourceName", "nodeName")
 
 
 def test_node_resource_has_arm_envelope(admin: Api, name: str) -> None:
@@ -173,7 +163,7 @@ def test_lists_accept_only_get_and_actions_accept_only_post(admin: Api, name: st
         (admin.ask("PUT", admin.path(), {}), "GET"),
         (admin.ask("GET", admin.path(name, "listCredentials")), "POST"),
     ):
-        assert_refused(answer, 405, "HttpMethodNotAllowed")
+        answer.assert_refused(405, "HttpMethodNotAllowed")
         assert answer.headers["allow"] == allowed
 
 
@@ -202,14 +192,14 @@ def test_body_must_be_json(admin: Api, name: str, kind: str, status: int) -> Non
     ids=lambda content: content[:30].decode(errors="replace"),
 )
 def test_body_that_is_not_a_valid_json_object_is_refused(admin: Api, name: str, content: bytes) -> None:
-    assert_refused(admin.ask("PUT", admin.path(name), content), 400, "InvalidRequestContent")
+    admin.ask("PUT", admin.path(name), content).assert_refused(400, "InvalidRequestContent")
 
 
 def test_body_may_have_a_mebibyte(admin: Api, name: str) -> None:
     largest = b'{"properties": {}}'.ljust(1 << 20)
 
     assert admin.put(name, largest).status == 201
-    assert_refused(admin.put(name, largest + b" "), 413, "RequestEntityTooLarge")
+    admin.put(name, largest + b" ").assert_refused(413, "RequestEntityTooLarge")
 
 
 def test_put_accepts_resource_as_returned_by_get(admin: Api, name: str) -> None:
@@ -224,20 +214,15 @@ def test_put_accepts_resource_as_returned_by_get(admin: Api, name: str) -> None:
 
 
 def test_put_with_read_only_provisioning_state_is_refused(admin: Api, name: str) -> None:
-    assert_refused(
-        admin.put(name, {"properties": {"provisioningState": "Deleting"}}),
-        400,
-        "InvalidRequestContent",
-        "properties.provisioningState",
+    admin.put(name, {"properties": {"provisioningState": "Deleting"}}).assert_refused(
+        400, "InvalidRequestContent", "properties.provisioningState"
     )
 
 
 def test_non_boolean_query_flag_is_refused(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "configUrl": "perhaps"}
 
-    assert_refused(
-        admin.ask("PUT", admin.path(name), {}, query=query), 400, "InvalidQueryParameterValue", "configUrl"
-    )
+    admin.ask("PUT", admin.path(name), {}, query=query).assert_refused(400, "InvalidQueryParameterValue", "configUrl")
     assert admin.get(name).status == 404
 
 
@@ -261,7 +246,7 @@ def test_request_without_token_is_unauthenticated(admin: Api, name: str) -> None
     nobody = admin.as_somebody("")
 
     for answer in (nobody.get(name), nobody.put(name), nobody.list(), nobody.get(name, if_none_match="*")):
-        assert_refused(answer, 401, "AuthenticationFailed")
+        answer.assert_refused(401, "AuthenticationFailed")
         assert answer.headers["www-authenticate"].startswith("Bearer ")
 
 
@@ -278,6 +263,6 @@ def test_invalid_token_is_refused_and_not_echoed(admin: Api, tenant: Tenant, nam
     }
     for authorization, code in wrong.items():
         refused = admin.as_somebody(authorization).get(name)
-        assert_refused(refused, 401, code)
+        refused.assert_refused(401, code)
         assert not code.endswith("Audience") or 'resource="api://aks-flex-rp"' in refused.headers["www-authenticate"]
         assert authorization.partition(" ")[2] not in json.dumps([refused.text, dict(refused.headers)])

@@ -9,7 +9,6 @@ import pytest
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -67,7 +66,7 @@ def test_cluster_audit_includes_events_of_its_nodes(admin: Api, name: str) -> No
 
 @pytest.mark.parametrize("query", [{"limit": "many"}, {"before": "-1"}, {"before": "9" * 20}])
 def test_invalid_audit_query_is_refused(admin: Api, query: dict[str, str]) -> None:
-    assert_refused(admin.audit(**query), 400, "InvalidRequestContent")
+    admin.audit(**query).assert_refused(400, "InvalidRequestContent")
 
 
 def test_only_local_admin_can_read_audit_without_resource(admin: Api, tenant: Tenant, name: str) -> None:
@@ -75,5 +74,5 @@ def test_only_local_admin_can_read_audit_without_resource(admin: Api, tenant: Te
     owner = admin.by(tenant, callers.EVERYWHERE)
 
     assert admin.ask("GET", "/audit", query={"limit": "1"}).status == 200
-    assert_refused(owner.ask("GET", "/audit", query={}), 400, "InvalidRequestContent")
-    assert_refused(admin.as_somebody("").ask("GET", "/audit", query={}), 401, "AuthenticationFailed")
+    owner.ask("GET", "/audit", query={}).assert_refused(400, "InvalidRequestContent")
+    admin.as_somebody("").ask("GET", "/audit", query={}).assert_refused(401, "AuthenticationFailed")

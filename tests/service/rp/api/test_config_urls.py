@@ -9,7 +9,6 @@ import pytest
 
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +65,7 @@ def test_config_url_and_its_token_end_by_write_deletion_or_join_attempt(
 
     ENDINGS[end](service, name)
 
-    assert_refused(service.admin.fetch(url), 404, "ConfigUrlNotFound")
+    service.admin.fetch(url).assert_refused(404, "ConfigUrlNotFound")
     assert (used in service.clusters.tokens) is (end == "join attempt")  # it was used once
 
 
@@ -86,7 +85,7 @@ def test_create_returns_503_and_stores_nothing_when_cluster_is_unreachable(servi
     with service.clusters.being_away():
         refused = service.admin.put(name, token(), url=True)
 
-    assert_refused(refused, 503, "ServiceUnavailable")
+    refused.assert_refused(503, "ServiceUnavailable")
     assert refused.headers["retry-after"]
     assert service.admin.get(name).status == 404
 
@@ -94,7 +93,7 @@ def test_create_returns_503_and_stores_nothing_when_cluster_is_unreachable(servi
 @pytest.mark.parametrize("wrong", ["x", "...", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
 def test_guessed_config_url_returns_404_like_revoked_one(admin: Api, wrong: str) -> None:
     assert admin.connection.ask("GET", f"/configs/{wrong}", {}).status == 404
-    assert_refused(admin.connection.ask("GET", f"/configs/{secrets.token_urlsafe(32)}", {}), 404, "ConfigUrlNotFound")
+    admin.connection.ask("GET", f"/configs/{secrets.token_urlsafe(32)}", {}).assert_refused(404, "ConfigUrlNotFound")
 
 
 def test_head_request_does_not_consume_config_url(admin: Api, name: str) -> None:

@@ -18,7 +18,6 @@ from aks_flex_rp.api import http_protocol
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_arm import assert_refused
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def test_node_name_taken_in_cluster_returns_conflict(
 
     monkeypatch.setattr(service.clusters, "mint", taken)
 
-    assert_refused(admin.put(name, url=True), 409, "Conflict")
+    admin.put(name, url=True).assert_refused(409, "Conflict")
     assert admin.get(name).status == 404
 
 
@@ -183,7 +182,7 @@ def test_node_is_not_stored_when_cluster_is_removed_during_put(
 
     monkeypatch.setattr(service.clusters, "is_there", gone)
 
-    assert_refused(admin.put(name), 404, "ParentResourceNotFound")
+    admin.put(name).assert_refused(404, "ParentResourceNotFound")
     assert service.call(service.store.node(PLANT.key, name)) is None
 
 

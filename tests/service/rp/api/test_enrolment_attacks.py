@@ -20,7 +20,6 @@ from tests.node_key_client import HeldKey
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import TWO, Machine, observe
-from tests.service.rp.api.test_arm import assert_refused
 from tests.service.rp.api.test_enrolments import claim, expire
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def test_node_that_moved_is_not_released_to_its_first_machine(
 ) -> None:
     other = move(admin, first.hostname)
     refused = admin.act(first.hostname, "release")
-    assert_refused(refused, 409, "NodeNotEnrolled")
+    refused.assert_refused(409, "NodeNotEnrolled")
     assert "given to another machine" in refused.error["message"]
     for each in (first.wiped(), first):
         made.refuses(each, "MachineCloned")
@@ -228,7 +227,7 @@ def test_earlier_key_ends_with_the_takeover(admin: Api, made: PoolEnrolment, rel
 def test_earlier_key_does_not_displace_a_replacement(admin: Api, first: EnrollingMachine) -> None:
     other = fetch_as_other(admin, first.hostname)
 
-    assert_refused(first.as_node(admin).rotate(HeldKey()), 409, "Conflict")
+    first.as_node(admin).rotate(HeldKey()).assert_refused(409, "Conflict")
     assert other.get().status == 200
 
 
@@ -297,7 +296,7 @@ def test_machine_without_a_system_uuid_cannot_be_released(admin: Api, made: Pool
 
     refused = admin.act(machine.hostname, "release")
 
-    assert_refused(refused, 409, "NodeNotEnrolled")
+    refused.assert_refused(409, "NodeNotEnrolled")
     assert "--replace" in refused.error["message"]
 
 
@@ -309,7 +308,7 @@ def test_no_machine_is_approved_after_the_end(service: Running, guarded: PoolEnr
         assert guarded.act("revoke").status == 200
     else:
         expire(service, guarded)
-    assert_refused(guarded.approve(machine), 409, "EnrolmentEnded")
+    guarded.approve(machine).assert_refused(409, "EnrolmentEnded")
     assert guarded.act("reject", {"fingerprint": shown}).status == 200
 
 
@@ -343,7 +342,7 @@ def test_name_given_by_two_replicas_at_once_is_given_once(
         assert answer.json["config"]["node"]["name"] == f"{name}-2"
         assert other.uses == 1
     else:
-        assert_refused(answer, 409, "NodeNameTaken")
+        answer.assert_refused(409, "NodeNameTaken")
         assert (other.uses, other.machines) == (0, [])
 
 
@@ -449,7 +448,7 @@ def test_revoked_key_reports_no_failure_of_the_node(admin: Api, made: PoolEnrolm
     assert admin.act(machine.hostname, "revokeKey").status == 200
     fetch_as_other(admin, machine.hostname)
 
-    assert_refused(fail(made, machine, "Run this."), 404, "MachineNotFound")
+    fail(made, machine, "Run this.").assert_refused(404, "MachineNotFound")
 
     assert admin.status(machine.hostname)["joinState"] == "ConfigFetched"
 

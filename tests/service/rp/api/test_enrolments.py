@@ -15,7 +15,6 @@ from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import AUDIENCE
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +132,7 @@ def test_machine_without_a_proof_is_refused(made: PoolEnrolment, proof: Any) -> 
 def test_proof_for_another_url_is_refused(enrolment: Enrol) -> None:
     made, other = enrolment(), enrolment()
     machine = made.machine("a")
-    assert_refused(made.enrol(machine, proof=machine.key.url_proof(other.url)), 400, "InvalidNodeKey")
+    made.enrol(machine, proof=machine.key.url_proof(other.url)).assert_refused(400, "InvalidNodeKey")
 
 
 # Names
@@ -240,7 +239,7 @@ def test_machine_waits_for_approval_by_fingerprint(enrolment: Enrol) -> None:
     assert (made.uses, made.properties["waiting"]) == (1, 0)
     [approved] = made.events("machine.approved")
     assert approved["detail"]["fingerprint"] == shown
-    assert_refused(made.act("reject", {"fingerprint": shown}), 409, "MachineEnrolled")
+    made.act("reject", {"fingerprint": shown}).assert_refused(409, "MachineEnrolled")
 
 
 def test_rejected_machine_is_refused_until_it_is_approved(enrolment: Enrol) -> None:
@@ -255,8 +254,8 @@ def test_rejected_machine_is_refused_until_it_is_approved(enrolment: Enrol) -> N
 
 def test_approval_of_an_unknown_fingerprint_is_not_found(enrolment: Enrol) -> None:
     made = enrolment(approval="manual")
-    assert_refused(made.act("approve", {"fingerprint": "0000-0000"}), 404, "MachineNotFound")
-    assert_refused(made.act("approve", {}), 400, "InvalidRequestContent")
+    made.act("approve", {"fingerprint": "0000-0000"}).assert_refused(404, "MachineNotFound")
+    made.act("approve", {}).assert_refused(400, "InvalidRequestContent")
 
 
 def test_approved_machine_needs_a_free_use(enrolment: Enrol) -> None:
@@ -340,7 +339,7 @@ def test_released_node_is_taken_over_by_another_enrolment(admin: Api, enrolment:
 
 def test_node_of_another_origin_cannot_be_released(admin: Api, name: str) -> None:
     admin.put(name)
-    assert_refused(admin.act(name, "release"), 409, "NodeNotEnrolled")
+    admin.act(name, "release").assert_refused(409, "NodeNotEnrolled")
     assert admin.act(f"{name}-never", "release").status == 404
 
 
@@ -364,7 +363,7 @@ def test_invalid_facts_are_refused(made: PoolEnrolment, facts: dict[str, Any]) -
 
 
 def test_oversized_requests_are_refused(made: PoolEnrolment) -> None:
-    assert_refused(made.enrol(made.machine("a"), unknown="x" * (17 << 10)), 413, "RequestEntityTooLarge")
+    made.enrol(made.machine("a"), unknown="x" * (17 << 10)).assert_refused(413, "RequestEntityTooLarge")
 
 
 def test_control_characters_of_facts_are_removed(enrolment: Enrol) -> None:
@@ -401,7 +400,7 @@ def test_control_characters_of_facts_are_removed(enrolment: Enrol) -> None:
 )
 def test_invalid_enrolments_are_refused(made: PoolEnrolment, body: dict[str, Any], target: str) -> None:
     sent = {"maxUses": 1, "expires": made.properties["expires"], **body}
-    assert_refused(made.admin.pool("POST", made.pool, "enrolments", body=sent), 400, "InvalidRequestContent", target)
+    made.admin.pool("POST", made.pool, "enrolments", body=sent).assert_refused(400, "InvalidRequestContent", target)
 
 
 def test_machines_are_listed_in_pages(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +417,7 @@ def test_machines_are_listed_in_pages(enrolment: Enrol, monkeypatch: pytest.Monk
 
     assert [len(page) for page in pages] == [2, 2, 1]
     assert sorted(chain(*pages)) == names
-    assert_refused(made.act("listMachines", {"after": "no key"}), 400, "InvalidRequestContent")
+    made.act("listMachines", {"after": "no key"}).assert_refused(400, "InvalidRequestContent")
 
 
 def test_machine_without_a_node_is_found_among_many(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +434,7 @@ def test_enrolments_end_with_their_pool(admin: Api, made: PoolEnrolment) -> None
     assert admin.pool("DELETE", made.pool).status == 200
     assert len(made.events("enrolment.revoked")) == 1
     made.refuses(made.machine("a"), "EnrolmentNotFound", 404)
-    assert_refused(admin.pool("GET", made.pool, "enrolments"), 404, "PoolNotFound")
+    admin.pool("GET", made.pool, "enrolments").assert_refused(404, "PoolNotFound")
 
 
 def test_reader_sees_enrolments_and_changes_none(admin: Api, tenant: Tenant, made: PoolEnrolment) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.service.rp.api.bodies import token
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -26,22 +25,22 @@ def test_write_with_stale_etag_is_refused(admin: Api, name: str) -> None:
     etag = admin.put(name).headers["etag"]
     current = admin.put(name, token(maxPods=9)).json
 
-    assert_refused(admin.put(name, token(maxPods=8), if_match=etag), 412, "PreconditionFailed")
-    assert_refused(admin.delete(name, if_match=etag), 412, "PreconditionFailed")
+    admin.put(name, token(maxPods=8), if_match=etag).assert_refused(412, "PreconditionFailed")
+    admin.delete(name, if_match=etag).assert_refused(412, "PreconditionFailed")
     assert admin.get(name).properties["nodeConfig"] == current["properties"]["nodeConfig"]
 
 
 def test_if_match_is_refused_when_node_does_not_exist(admin: Api, name: str) -> None:
-    assert_refused(admin.put(name, if_match="*"), 412, "PreconditionFailed")
-    assert_refused(admin.put(name, if_match='"1"'), 412, "PreconditionFailed")
-    assert_refused(admin.delete(name, if_match="*"), 412, "PreconditionFailed")
+    admin.put(name, if_match="*").assert_refused(412, "PreconditionFailed")
+    admin.put(name, if_match='"1"').assert_refused(412, "PreconditionFailed")
+    admin.delete(name, if_match="*").assert_refused(412, "PreconditionFailed")
     assert admin.get(name).status == 404
     assert admin.delete(name).status == 204
 
 
 def test_put_with_if_none_match_star_creates_node_only_once(admin: Api, name: str) -> None:
     assert admin.put(name, if_none_match="*").status == 201
-    assert_refused(admin.put(name, if_none_match="*"), 412, "PreconditionFailed")
+    admin.put(name, if_none_match="*").assert_refused(412, "PreconditionFailed")
 
 
 def test_get_with_current_etag_returns_304(admin: Api, name: str) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.service.rp.api.bodies import token
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -108,7 +107,7 @@ def test_metrics_need_the_token_of_the_file(run_service: RunService, tmp_path: P
         ask = service.connection.ask
         for authorization in ("", "Bearer", "Bearer wrong", "Basic of-prometheus", service.admin.authorization):
             refused = ask("GET", "/metrics", {"Authorization": authorization} if authorization else {})
-            assert_refused(refused, 401, "AuthenticationFailed")
+            refused.assert_refused(401, "AuthenticationFailed")
             assert "aks_flex_rp" not in refused.text
         assert "aks_flex_rp_nodes" in ask("GET", "/metrics", {"Authorization": "Bearer of-prometheus"}).text
         file.write_text("")

@@ -16,7 +16,6 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
 from tests.service.rp.api.keyed_nodes import HEARD_LATE, READY, NodeWithKey
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -194,7 +193,7 @@ def test_arc_machine_is_recognized_by_name_and_gets_cluster_access(
         who = tenant.application(callers.STRANGER, oid=oid, xms_mirid=f"{MACHINES}/{called}")
         return service.admin.as_somebody(who)
 
-    assert_refused(machine(f"{name}-2", callers.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
+    machine(f"{name}-2", callers.STRANGER).report(name, BEGINS).assert_refused(403, "AuthorizationFailed")
     assert machine(name.upper(), callers.STRANGER).report(name, BEGINS).status == 200
     assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, AccessMethod.CERTIFICATE)
 
@@ -213,7 +212,7 @@ def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
 
         refused = joining.report({**BEGINS, "agentVersion": "1.0"})
 
-        assert_refused(refused, 503, "ServiceUnavailable")
+        refused.assert_refused(503, "ServiceUnavailable")
         assert refused.headers["retry-after"]
         found = joining.status
         assert (found["joinState"], "agentVersion" in found) == ("Created", False)
@@ -255,7 +254,7 @@ def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
 def test_node_deleted_during_access_grant_has_no_access(racing: Joining) -> None:
     happens(racing, lambda: racing.service.store.delete_node(PLANT.key, racing.name, None))
 
-    assert_refused(racing.begin(), 404, "ResourceNotFound")
+    racing.begin().assert_refused(404, "ResourceNotFound")
     assert racing.given is None
 
 
@@ -375,7 +374,7 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     assert bundle["clientCertificateFile"] == "/etc/aks-flex-node/client.pem"
     assert "clientSecret" not in bundle
     # The stored secret was deleted: a switch back needs a new one.
-    assert_refused(service.admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
+    service.admin.put(name, principal(secret=None)).assert_refused(400, "InvalidRequestContent")
 
 
 def test_exec_is_refused_unless_settings_allow_it(run_service: RunService, tmp_path: Path, name: str) -> None:

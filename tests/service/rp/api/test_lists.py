@@ -10,7 +10,6 @@ import pytest
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import NEIGHBOUR
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -93,7 +92,7 @@ def test_list_filter_returns_matching_nodes(nodes: Api, wanted: str, numbers: li
     ],
 )
 def test_invalid_list_query_is_refused_with_target(nodes: Api, query: dict[str, str], target: str) -> None:
-    assert_refused(nodes.list(**query), 400, "InvalidRequestContent", target)
+    nodes.list(**query).assert_refused(400, "InvalidRequestContent", target)
 
 
 def test_all_errors_of_list_query_are_reported_together(nodes: Api) -> None:
@@ -139,7 +138,7 @@ def test_list_shows_the_name_of_a_refused_record_and_why(service: Running, nodes
         )
         assert "`aks-flex-rp records accept list-2b --digest DIGEST`" in condition["message"]
         assert "evil" not in listed.text
-        assert_refused(nodes.get("list-2b"), 500, "InternalServerError")
+        nodes.get("list-2b").assert_refused(500, "InternalServerError")
         assert list(chain(*map(named, nodes.pages(nodes.list(top="1"))))) == sorted([*NAMES, "list-2b"])
         assert named(nodes.list(filter="labels/site eq 'evil'")) == []
     finally:

@@ -12,7 +12,6 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import HEARD_LATE, ONE, TWO, NodeWithKey
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +44,7 @@ def header(machine: MachineIdentity) -> dict[str, str]:
 
 
 def assert_on_another_machine(answer: Answer, other: MachineIdentity, name: str) -> None:
-    assert_refused(answer, 409, "NodeOnAnotherMachine")
+    answer.assert_refused(409, "NodeOnAnotherMachine")
     for words in (other.host_name, other.address, f"aks-flex-rp node join-command --name {name} --replace"):
         assert words in answer.error["message"]
 
@@ -124,7 +123,7 @@ def test_copy_with_the_key_is_refused_before_the_owner_is_recorded(node: NodeWit
     node.service.clusters.machines[node.name] = NodeMachine(ONE, ready=True)
     node.service.call(node.service.tracker.on_node_observed(PLANT.key, node.name, HEARD_LATE))
 
-    assert_refused(copy.get(), 409, "NodeOnAnotherMachine")
+    copy.get().assert_refused(409, "NodeOnAnotherMachine")
     assert first.get().status == 200
     assert node.status["machine"]["hostName"] == "edge-one"
 
@@ -165,14 +164,14 @@ def test_reports_and_polls_of_second_machine_are_refused(by_identity: NodeWithKe
     assert node.machine(TWO).fetch(node.regenerate(replace=True)).status == 200
     assert report(TWO).status == 200
     replaced = poll(ONE)
-    assert_refused(replaced, 409, "NodeReplaced")
+    replaced.assert_refused(409, "NodeReplaced")
     assert "edge-two" in replaced.error["message"]
 
 
 def test_node_itself_may_not_replace_its_machine(by_identity: NodeWithKey, own: Api) -> None:
     by_identity.observe(ONE)
 
-    assert_refused(own.regenerate(by_identity.name, replaceMachine=True), 403, "AuthorizationFailed")
+    own.regenerate(by_identity.name, replaceMachine=True).assert_refused(403, "AuthorizationFailed")
 
     path = own.path(by_identity.name, "regenerateToken")
     assert own.ask("POST", path, {}, headers=header(ONE)).status == 200

@@ -22,7 +22,6 @@ from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.client import API_VERSION, secret_of
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import TWO, NodeWithKey, rotate, rotation
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,7 +162,7 @@ def test_identity_of_a_revoked_machine_stays_barred_after_a_rejoin(
 
     stolen = HeldKey()
     for answer in (azure.credentials(name), rotate(azure, name, stolen), azure.regenerate(name)):
-        assert_refused(answer, 403, "NodeKeyRevoked")
+        answer.assert_refused(403, "NodeKeyRevoked")
     assert azure.report(name, {"joinState": "ConfigFetched"}).status == 200, "a join by identity is announced with it"
     assert good.get().status == 200
 
@@ -175,7 +174,7 @@ def test_earlier_key_of_a_revoked_machine_binds_nothing(node: NodeWithKey) -> No
     assert machine.get().status == 200
     node.revoke()
     machine.key = earlier
-    assert_refused(machine.fetch(node.regenerate()), 409, "NodeKeyRevoked")
+    machine.fetch(node.regenerate()).assert_refused(409, "NodeKeyRevoked")
 
 
 def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
@@ -213,13 +212,13 @@ def test_machine_is_cut_off_by_its_identity_before_it_has_a_key(service: Running
         azure.regenerate(name),
         rotate(azure, name, HeldKey()),
     ):
-        assert_refused(refused, 403, "NodeKeyRevoked")
+        refused.assert_refused(403, "NodeKeyRevoked")
     assert node.machine().fetch(node.url).status == 404
     assert node.condition("NodeKeyRevoked")
     joined = node.machine()
     assert joined.fetch(node.regenerate()).status == 200
     assert (joined.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
-    assert_refused(azure.credentials(name), 403, "NodeKeyRevoked")  # the stolen identity stays barred
+    azure.credentials(name).assert_refused(403, "NodeKeyRevoked")  # the stolen identity stays barred
 
 
 @pytest.mark.parametrize("column", ["expires", "node"])

@@ -20,7 +20,6 @@ from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.client import secret_of
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 from tests.service.rp.api.keyed_nodes import AUDIENCE, MANAGED, ONE, TWO, NodeWithKey, rotate
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.keyed_nodes import Machine
@@ -68,7 +67,7 @@ def test_stolen_url_works_only_for_the_first_key(node: NodeWithKey, owner_is_fir
 
     refused = second.fetch(node.url)
 
-    assert_refused(refused, 409, "ConfigUrlTaken")
+    refused.assert_refused(409, "ConfigUrlTaken")
     assert first.identity.host_name in refused.error["message"]
     [event] = node.events("configUrl.reused")
     detail = event["detail"]
@@ -86,7 +85,7 @@ def test_machine_needs_both_its_id_and_its_key(node: NodeWithKey, stolen: str) -
     thief = node.machine(ONE if stolen == "machine ID" else TWO)
     if stolen == "key":
         thief.key = owner.key
-    assert_refused(thief.fetch(node.url), 409, "ConfigUrlTaken")
+    thief.fetch(node.url).assert_refused(409, "ConfigUrlTaken")
 
 
 def test_racing_keys_bind_exactly_one(node: NodeWithKey) -> None:
@@ -107,13 +106,13 @@ def test_living_node_is_given_to_another_key_only_by_replace(node: NodeWithKey) 
 
     refused = lost.fetch(node.regenerate())
 
-    assert_refused(refused, 409, "ConfigUrlTaken")
+    refused.assert_refused(409, "ConfigUrlTaken")
     assert f"join-command --name {node.name} --replace" in refused.error["message"]
     assert first.get().status == 200
     assert lost.fetch(node.regenerate(replace=True)).status == 200
     assert first.get().status == 200  # until the new key is used
     assert lost.get().status == 200
-    assert_refused(first.get(), 403, "NodeKeyRevoked")
+    first.get().assert_refused(403, "NodeKeyRevoked")
 
 
 def test_replaced_machine_learns_that_its_node_has_moved(node: NodeWithKey) -> None:
@@ -121,8 +120,8 @@ def test_replaced_machine_learns_that_its_node_has_moved(node: NodeWithKey) -> N
     assert second.fetch(node.regenerate(replace=True)).status == 200
     assert second.get().status == 200
 
-    assert_refused(first.get(), 409, "NodeReplaced")
-    assert_refused(first.api().report(node.name, {}), 403, "NodeKeyRevoked")
+    first.get().assert_refused(409, "NodeReplaced")
+    first.api().report(node.name, {}).assert_refused(403, "NodeKeyRevoked")
 
 
 @pytest.mark.parametrize("body", [MANAGED, token(), principal()], ids=["managed", "token", "identity"])
@@ -132,7 +131,7 @@ def test_fetch_without_a_key_is_refused_and_binds_nothing(service: Running, name
 
     refused = node.machine().fetch(node.url, proof="")
 
-    assert_refused(refused, 400, "NodeKeyRequired")
+    refused.assert_refused(400, "NodeKeyRequired")
     assert "aks-flex-rp node join-command" in refused.error["message"]
     assert (node.status["joinState"], "nodeKey" in node.status) == ("Created", False)
     owner = node.fetched(TWO)
@@ -219,7 +218,7 @@ def test_proof_of_another_url_or_key_is_refused(service: Running, node: NodeWith
     }
     for what, proof in forged.items():
         code = "NodeKeyTimeInvalid" if what == "expired" else "InvalidNodeKey"
-        assert_refused(machine.fetch(node.url, proof), 400, code)
+        machine.fetch(node.url, proof).assert_refused(400, code)
     assert "nodeKey" not in node.status
     assert machine.fetch(node.url).status == 200
 
@@ -236,7 +235,7 @@ def test_key_has_one_thumbprint_whatever_its_encoding(node: NodeWithKey) -> None
         header = {"alg": "ES256", "typ": PROOF_TYPE, "jwk": {**jwk, "x": x}}
         return machine.fetch(node.url, machine.key.signed(header, claims))
 
-    assert_refused(fetch(other), 400, "InvalidNodeKey")
+    fetch(other).assert_refused(400, "InvalidNodeKey")
     assert fetch(jwk["x"]).status == 200
 
 
@@ -250,7 +249,7 @@ def test_key_of_a_deleted_node_learns_the_deletion(node: NodeWithKey, revoked: b
     node.admin.delete(node.name)
 
     for headers in ({}, {"if_none_match": etag}):
-        assert_refused(machine.get(**headers), 404, "ResourceNotFound")
+        machine.get(**headers).assert_refused(404, "ResourceNotFound")
     assert machine.api().report(node.name, {}).status == 404
     node.admin.put(node.name, MANAGED)
     assert machine.get().status == 401
@@ -266,16 +265,16 @@ def test_revoked_key_is_refused_at_once_and_a_new_join_binds_another(node: NodeW
     assert node.revoke().json["thumbprint"] == machine.key.thumbprint
 
     for answer in (machine.get(if_none_match=etag), machine.get(), machine.api().report(node.name, {})):
-        assert_refused(answer, 403, "NodeKeyRevoked")
+        answer.assert_refused(403, "NodeKeyRevoked")
         assert f"aks-flex-rp node join-command --name {node.name}" in answer.error["message"]
     guessed = node.admin.get(node.name).headers["etag"]
-    assert_refused(recorded.get(node.name, if_none_match=guessed), 403, "NodeKeyRevoked")
+    recorded.get(node.name, if_none_match=guessed).assert_refused(403, "NodeKeyRevoked")
     assert node.machine().fetch(stolen).status == 404
     assert (node.status["nodeKey"]["state"], node.status["joinState"]) == ("Revoked", "Joined")
     assert node.condition("NodeKeyRevoked")
     assert len(node.events("revokeKey")) == 1
     url = node.regenerate()
-    assert_refused(machine.fetch(url), 409, "NodeKeyRevoked")
+    machine.fetch(url).assert_refused(409, "NodeKeyRevoked")
     machine.key = HeldKey()
     assert machine.fetch(url).status == 200
     assert machine.get().status == 200
@@ -312,11 +311,11 @@ def test_revocation_cuts_off_the_azure_identity_of_the_machine(service: Running,
         azure.credentials(name),
         rotate(azure, name, HeldKey()),
     ):
-        assert_refused(answer, 403, "NodeKeyRevoked")
+        answer.assert_refused(403, "NodeKeyRevoked")
 
 
 def test_node_without_a_key_has_none_to_revoke(node: NodeWithKey) -> None:
-    assert_refused(node.admin.act(node.name, "revokeKey"), 409, "NodeHasNoKey")
+    node.admin.act(node.name, "revokeKey").assert_refused(409, "NodeHasNoKey")
 
 
 def test_rotation_keeps_the_earlier_key_until_the_new_one_is_used(node: NodeWithKey) -> None:
@@ -331,7 +330,7 @@ def test_rotation_keeps_the_earlier_key_until_the_new_one_is_used(node: NodeWith
     assert machine.get().status == 200
     assert node.status["nodeKey"]["thumbprint"] == new.thumbprint
     machine.key = old
-    assert_refused(machine.get(), 403, "NodeKeyRevoked")
+    machine.get().assert_refused(403, "NodeKeyRevoked")
     assert machine.rotate(HeldKey()).status == 403
     assert len(node.events("rotateKey")) == 1
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal, token
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -41,7 +40,7 @@ def owner(service: Running, tenant: Tenant) -> Api:
 def test_contributor_cannot_set_what_a_node_trusts(service: Running, contributor: Api, name: str, path: str) -> None:
     """A contributor names an own mirror, raises a version, and the program from there runs as root on the node."""
     refused = contributor.put(name, TRUSTED[path])
-    assert_refused(refused, 403, "AuthorizationFailed")
+    refused.assert_refused(403, "AuthorizationFailed")
     assert f"Only owners of the cluster can set properties.{path}." in refused.error["message"]
     assert refused.error["target"] == f"properties.{path}"
     assert service.admin.get(name).status == 404
@@ -74,7 +73,7 @@ def test_mirror_without_tls_is_refused_and_a_stored_one_is_served(service: Runni
     unsafe = token(artifacts={"baseURL": "http://mirror.example"})
     for path in ("nodeConfig.artifacts", ""):
         refused = owner.put(name, unsafe)
-        assert_refused(refused, 400, "InvalidRequestContent")
+        refused.assert_refused(400, "InvalidRequestContent")
         assert "not encrypted" in refused.text
         assert "properties.nodeConfig.artifacts.baseURL" in refused.text
         if path:
@@ -96,11 +95,8 @@ def test_contributor_can_move_a_node_from_exec_to_certificate(owner: Api, contri
 def test_contributor_cannot_give_an_exec_node_another_identity(owner: Api, contributor: Api, name: str) -> None:
     """The contributor's own application would be bound to the role of exec nodes at its first report."""
     owner.put(name, principal(kubernetesAuth=EXEC))
-    assert_refused(
-        contributor.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC)),
-        403,
-        "AuthorizationFailed",
-        "properties.azureAuth",
+    contributor.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC)).assert_refused(
+        403, "AuthorizationFailed", "properties.azureAuth"
     )
 
     assert contributor.put(name, principal(secret="canary-Zx82-never-to-be-seen", kubernetesAuth=EXEC)).status == 200

@@ -17,7 +17,6 @@ from aks_flex_rp.store.changes import Resync
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.api.test_arm import assert_refused
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant,
 
     for prefer in ({}, {"prefer": LONG}):
         answer = node.get(name, if_none_match=etag, **prefer)
-        assert_refused(answer, 500, "InternalServerError")
+        answer.assert_refused(500, "InternalServerError")
         assert [each["code"] for each in answer.error["details"]] == ["record-refused"]
     logged = service.log[before:]
     assert "record-refused: " in logged
@@ -121,7 +120,7 @@ def test_held_poll_returns_404_after_deletion(
 
     service.admin.delete(name)
 
-    assert_refused(waiting.result(SOON), 404, "ResourceNotFound")
+    waiting.result(SOON).assert_refused(404, "ResourceNotFound")
 
 
 def test_held_poll_ignores_status_reports(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
@@ -182,9 +181,9 @@ def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node:
 
     for guard in ({}, {"if_none_match": '"1"'}):
         refused = node.get(name, **guard)
-        assert_refused(refused, 404, "NodeNotKnown")
+        refused.assert_refused(404, "NodeNotKnown")
         assert classify(refused.status, {}, refused.content).state is ProviderState.NODE_NOT_KNOWN
-    assert_refused(service.admin.get(name), 404, "ResourceNotFound")
+    service.admin.get(name).assert_refused(404, "ResourceNotFound")
     store = service.store
     service.call(store.repair_fleet())
     [event] = service.call(store.audit(resource=f"{service.admin.cluster.node(name)}", what="record.refused"))
@@ -216,10 +215,10 @@ def test_node_with_invalid_deletion_mark_is_not_told_to_leave(service: Running, 
 def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running, tenant: Tenant, name: str) -> None:
     """The identity of the node also has a role, so that the service answers it without the row."""
     reader = service.admin.by(tenant, callers.READER)
-    assert_refused(reader.get(name), 404, "NodeNotKnown")
+    reader.get(name).assert_refused(404, "NodeNotKnown")
     service.admin.put(name, principal())
     service.admin.delete(name)
-    assert_refused(reader.get(name), 404, "ResourceNotFound")
+    reader.get(name).assert_refused(404, "ResourceNotFound")
 
 
 @pytest.mark.parametrize("action", ["regenerate", "report", "credentials"])
@@ -230,10 +229,10 @@ def test_no_action_of_a_missing_node_tells_it_to_leave(
     owner = service.admin.by(tenant, callers.OWNER)
     more: tuple[object, ...] = ({},) if action == "report" else ()
     ask = getattr(owner, action)
-    assert_refused(ask(name, *more), 404, "NodeNotKnown")
+    ask(name, *more).assert_refused(404, "NodeNotKnown")
     service.admin.put(name, principal())
     service.admin.delete(name)
-    assert_refused(ask(name, *more), 404, "ResourceNotFound")
+    ask(name, *more).assert_refused(404, "ResourceNotFound")
 
 
 def test_only_identity_of_deleted_node_gets_404_on_poll(
@@ -244,9 +243,9 @@ def test_only_identity_of_deleted_node_gets_404_on_poll(
     other = node.by(tenant, callers.OTHER_NODE)
 
     for guard in ({}, {"if_none_match": etag}, {"if_none_match": etag, "prefer": LONG}):
-        assert_refused(node.get(name, **guard), 404, "ResourceNotFound")
-        assert_refused(other.get(name, **guard), 403, "AuthorizationFailed")
-        assert_refused(node.get(f"{name}-never", **guard), 403, "AuthorizationFailed")
+        node.get(name, **guard).assert_refused(404, "ResourceNotFound")
+        other.get(name, **guard).assert_refused(403, "AuthorizationFailed")
+        node.get(f"{name}-never", **guard).assert_refused(403, "AuthorizationFailed")
 
 
 def test_node_with_replaced_identity_polls_with_new_identity_only(

@@ -12,7 +12,6 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION, NOWHERE
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -108,7 +107,7 @@ def test_changed_template_is_a_revision_and_unchanged_is_none(pool: PoolClient) 
     assert shown["author"]
     assert shown["createdAt"]
     assert pool.get("revisions", "1").json == oldest
-    assert_refused(pool.get("revisions", "3"), 404, "RevisionNotFound")
+    pool.get("revisions", "3").assert_refused(404, "RevisionNotFound")
 
 
 def test_revisions_are_listed_in_pages(admin: Api, pool: PoolClient) -> None:
@@ -227,7 +226,7 @@ def test_apply_names_nodes_that_it_cannot_change(pool: PoolClient, name: str) ->
 )
 def test_apply_refuses_a_wrong_body(pool: PoolClient, body: dict[str, Any]) -> None:
     pool.put(FIRST)
-    assert_refused(pool.apply(**body), 400, "InvalidRequestContent", *body)
+    pool.apply(**body).assert_refused(400, "InvalidRequestContent", *body)
 
 
 def test_node_moves_between_pools(pool: PoolClient, name: str) -> None:
@@ -245,7 +244,7 @@ def test_node_moves_between_pools(pool: PoolClient, name: str) -> None:
 
 def test_node_of_a_missing_pool_is_refused(admin: Api, name: str) -> None:
     refused = PoolClient(admin, "nowhere").member(name)
-    assert_refused(refused, 400, "InvalidRequestContent", "properties.poolName")
+    refused.assert_refused(400, "InvalidRequestContent", "properties.poolName")
     assert "has no pool 'nowhere'" in refused.error["message"]
 
 
@@ -253,16 +252,16 @@ def test_pool_with_nodes_is_not_deleted(pool: PoolClient, name: str) -> None:
     pool.put(FIRST)
     pool.member(name)
     refused = pool.delete()
-    assert_refused(refused, 409, "PoolHasNodes")
+    refused.assert_refused(409, "PoolHasNodes")
     assert f"has 1 node: {name}." in refused.error["message"]
     pool.api.put(name)
     assert [pool.delete().status for _ in range(2)] == [200, 204]
-    assert_refused(pool.get(), 404, "PoolNotFound")
+    pool.get().assert_refused(404, "PoolNotFound")
 
 
 @pytest.mark.parametrize("name_text", ["1a", "a-b", "abcdefghijklm", "ä", "a.b"])
 def test_invalid_names_are_refused(admin: Api, name_text: str) -> None:
-    assert_refused(PoolClient(admin, name_text).put(FIRST), 400, "InvalidResourceName")
+    PoolClient(admin, name_text).put(FIRST).assert_refused(400, "InvalidResourceName")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +283,7 @@ def test_invalid_names_are_refused(admin: Api, name_text: str) -> None:
 )
 def test_invalid_templates_are_refused(pool: PoolClient, template: Any, target: str) -> None:
     target = f"properties.template.{target}".rstrip(".")
-    assert_refused(pool.put(template), 400, "InvalidRequestContent", target)
+    pool.put(template).assert_refused(400, "InvalidRequestContent", target)
     assert pool.get().status == 404
 
 
@@ -320,7 +319,7 @@ def test_token_of_a_node_keeps_its_pool(pool: PoolClient, name: str) -> None:
 
 
 def test_pools_of_an_unknown_cluster(admin: Api, pool: PoolClient) -> None:
-    assert_refused(replace(pool, api=admin.at(NOWHERE)).put(FIRST), 404, "ParentResourceNotFound")
+    replace(pool, api=admin.at(NOWHERE)).put(FIRST).assert_refused(404, "ParentResourceNotFound")
 
 
 def test_methods_and_paths_of_pools(admin: Api, pool: PoolClient) -> None:
@@ -328,7 +327,7 @@ def test_methods_and_paths_of_pools(admin: Api, pool: PoolClient) -> None:
     assert pool.get("apply").status == 405
     assert admin.pool("PUT", pool.name, "revisions", body={}).status == 405
     assert pool.get("others").status == 404
-    assert_refused(pool.apply(), 404, "PoolNotFound")
+    pool.apply().assert_refused(404, "PoolNotFound")
 
 
 TRUSTED = {"nodeConfig": {"artifacts": {"baseURL": "https://mirror.example"}}}
@@ -337,7 +336,7 @@ TRUSTED = {"nodeConfig": {"artifacts": {"baseURL": "https://mirror.example"}}}
 def test_contributor_cannot_set_trust_for_a_whole_pool(pool: PoolClient, contributor: PoolClient, name: str) -> None:
     """A contributor names an own mirror in a template, and the program from there runs as root on all nodes."""
     target = "properties.template.nodeConfig.artifacts"
-    assert_refused(contributor.put(TRUSTED), 403, "AuthorizationFailed", target)
+    contributor.put(TRUSTED).assert_refused(403, "AuthorizationFailed", target)
     assert pool.put(TRUSTED).status == 201
     assert contributor.put({"nodeConfig": {**TRUSTED["nodeConfig"], "maxPods": 50}}).status == 200
     assert contributor.member(name).status == 201
@@ -345,7 +344,7 @@ def test_contributor_cannot_set_trust_for_a_whole_pool(pool: PoolClient, contrib
 
     assert pool.put({}).status == 200
     assert contributor.apply().json["applied"] == [name]
-    assert_refused(contributor.apply(revision=2), 403, "AuthorizationFailed")
+    contributor.apply(revision=2).assert_refused(403, "AuthorizationFailed")
     assert "artifacts" not in pool.node(name)["config"]
 
 
@@ -355,7 +354,7 @@ def test_contributor_gets_no_exec_by_moving_a_node_to_a_pool(
     assert pool.put({"kubernetesAuth": {"method": "exec"}}).status == 201
     own = principal()
     assert contributor.api.put(name, own).status == 201
-    assert_refused(contributor.member(name, **own["properties"]), 403, "AuthorizationFailed")
+    contributor.member(name, **own["properties"]).assert_refused(403, "AuthorizationFailed")
     assert pool.node(name)["effective"]["kubernetesAuth"] == {"method": "bootstrapToken"}
 
 
@@ -369,7 +368,7 @@ def test_contributor_keeps_owner_settings_when_moving_a_node(
     assert contributor.member(name).status == 201
 
     for refused in (empty.member(name), contributor.api.put(name, {"properties": {}})):
-        assert_refused(refused, 403, "AuthorizationFailed")
+        refused.assert_refused(403, "AuthorizationFailed")
 
     assert contributor.member(name, nodeConfig={"maxPods": 40}).status == 200
     assert pool.put(FIRST).status == 200  # the owner removes it

@@ -13,7 +13,6 @@ from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import AUDIENCE, Machine, NodeWithKey
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.service_harness import RunService
@@ -33,7 +32,7 @@ def test_caller_over_rate_limit_gets_429_with_retry_after(run_service: RunServic
 
         assert [answer.status for answer in reads] == [200, 200, 304]
         for answer in refused:
-            assert_refused(answer, 429, "TooManyRequests")
+            answer.assert_refused(429, "TooManyRequests")
             assert int(answer.headers["retry-after"]) >= 1
         owner = admin.by(tenant, callers.OWNER)
         assert owner.get("edge").status == 200
@@ -53,7 +52,7 @@ def test_guessing_config_urls_is_rate_limited(run_service: RunService) -> None:
         guesses = [service.connection.ask("GET", f"/configs/guess-{number}", {}) for number in range(4)]
 
         assert [answer.status for answer in guesses] == [404, 404, 404, 429]
-        assert_refused(guesses[-1], 429, "TooManyRequests")
+        guesses[-1].assert_refused(429, "TooManyRequests")
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_assertions_of_invented_nodes_are_rate_limited_before_the_store(
         answers = [Machine(service.admin, f"invented-{number}").get() for number in range(8)]
 
         assert [each.status for each in answers] == [401] * 3 + [429] * 5
-        assert_refused(answers[-1], 429, "TooManyRequests")
+        answers[-1].assert_refused(429, "TooManyRequests")
         assert len(reads) == 3
         fresh = machine.api(machine.assertion(begin=time.time() - 5))
         assert fresh.get("edge").status == 200, "a node that was heard from does not suffer for its address"

@@ -8,7 +8,6 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
@@ -63,7 +62,7 @@ def test_invalid_status_report_is_refused_with_target(
 ) -> None:
     admin.put(name, principal())
 
-    assert_refused(admin.report(name, report), 400, "InvalidRequestContent", target)
+    admin.report(name, report).assert_refused(400, "InvalidRequestContent", target)
 
 
 def test_last_seen_is_updated_only_by_polls_of_the_node_itself(service: Running, tenant: Tenant, name: str) -> None:

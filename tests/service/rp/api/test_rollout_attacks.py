@@ -8,7 +8,6 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.simulated_fleet import BETTER, GOOD, SimulatedFleet, conditions
-from tests.service.rp.api.test_arm import assert_refused
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def test_contributor_cannot_bring_back_what_an_owner_removed(service: Running, c
     fleet.write(BETTER)
     fleet.start()
     fleet.work_until("Succeeded")
-    assert_refused(order(contributor, fleet, "reverse"), 403, "AuthorizationFailed")
+    order(contributor, fleet, "reverse").assert_refused(403, "AuthorizationFailed")
     assert set(fleet.revisions().values()) == {2}
 
 
@@ -44,7 +43,7 @@ def test_contributor_cannot_roll_an_earlier_mirror_out(service: Running, contrib
     fleet = SimulatedFleet(service, template=BEFORE)
     fleet.write(BETTER)
     body = {"properties": {"revision": 1, "allowDowngrade": True}}
-    assert_refused(contributor.pool("PUT", fleet.pool, "rollouts", "r1", body=body), 403, "AuthorizationFailed")
+    contributor.pool("PUT", fleet.pool, "rollouts", "r1", body=body).assert_refused(403, "AuthorizationFailed")
 
 
 def test_reversal_of_an_earlier_roll_out_is_refused(service: Running) -> None:
@@ -54,7 +53,7 @@ def test_reversal_of_an_earlier_roll_out_is_refused(service: Running) -> None:
         fleet.write(template)
         fleet.start(name)
         fleet.work_until("Succeeded", name=name)
-    assert_refused(fleet.rollout("POST", "r1", "reverse"), 409, "RolloutStateConflict")
+    fleet.rollout("POST", "r1", "reverse").assert_refused(409, "RolloutStateConflict")
     assert fleet.api.pool("GET", fleet.pool).properties["stableRevision"] == 3
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.service.rp.api.simulated_fleet import BAD, BETTER, GOOD, SimulatedFleet
-from tests.service.rp.api.test_arm import assert_refused
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def test_bad_revision_touches_one_wave_and_comes_back(fleet: SimulatedFleet) -> 
     assert set(fleet.revisions().values()) == {1}
     shown = fleet.api.pool("GET", fleet.pool).properties
     assert [each["revision"] for each in shown["barredRevisions"]] == [2]
-    assert_refused(fleet.start("r2"), 409, "RevisionBarred")
+    fleet.start("r2").assert_refused(409, "RevisionBarred")
     fleet.write({**BAD, "versions": {"npd": "v1.35.0"}})  # another revision with the same value
     assert fleet.start("r2").error["code"] == "RevisionBarred"
     own = {"properties": {"poolName": fleet.pool, "nodeConfig": {"maxPods": 13}}}

@@ -10,7 +10,6 @@ import pytest
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.client import secret_of
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,11 +77,8 @@ def test_put_without_secret_keeps_stored_secret(admin: Api, name: str) -> None:
 def test_stored_secret_is_not_reused_for_another_service_principal(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
-    assert_refused(
-        admin.put(name, principal(OTHER, secret=None)),
-        400,
-        "InvalidRequestContent",
-        "properties.azureAuth.servicePrincipal.clientSecret",
+    admin.put(name, principal(OTHER, secret=None)).assert_refused(
+        400, "InvalidRequestContent", "properties.azureAuth.servicePrincipal.clientSecret"
     )
     assert admin.put(name, principal(callers.NODE.upper(), secret=None)).status == 200
 
@@ -95,7 +91,7 @@ def test_secret_is_deleted_when_unused_and_with_its_node(admin: Api, name: str, 
     else:
         admin.delete(name)
 
-    assert_refused(admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
+    admin.put(name, principal(secret=None)).assert_refused(400, "InvalidRequestContent")
 
 
 def test_node_can_list_its_credentials(admin: Api, tenant: Tenant, name: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
-from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +64,10 @@ def test_identity_of_another_node_is_refused(admin: Api, identity: str, name: st
     other = f"{name}-2"
     admin.put(name, principal(identity))
     refused = admin.put(other, principal(identity))
-    assert_refused(refused, 409, "IdentityInUse")
+    refused.assert_refused(409, "IdentityInUse")
     assert f"node {name} of cluster plant" in refused.text
     assert admin.put(other, principal(callers.OTHER_NODE)).status == 201
-    assert_refused(admin.put(other, principal(identity)), 409, "IdentityInUse")
+    admin.put(other, principal(identity)).assert_refused(409, "IdentityInUse")
     assert admin.put(name, principal(identity)).status == 200
 
 
@@ -88,7 +87,7 @@ def test_identity_under_its_other_id_acts_only_as_the_first_node(
     etag, before = admin.get(other).headers["etag"], len(service.log)
     with counted_reads(service.store) as reads:
         for _ in range(5):
-            assert_refused(node.get(other, if_none_match=etag), 403, "IdentityInUse")
+            node.get(other, if_none_match=etag).assert_refused(403, "IdentityInUse")
     assert reads == []
     assert service.log[before:].count(f"may not act as node {other}") <= 1
     condition = admin.condition(other, "IdentityShared")
@@ -128,7 +127,7 @@ def test_writing_a_foreign_identity_cuts_off_no_node(
     assert acts(node, name) == {200}
     attacker = admin.by(tenant, callers.GROUP_OWNER).at(NEIGHBOUR)
 
-    assert_refused(attacker.put(f"{name}-a", managed(clientId=identity)), 409, "IdentityInUse")
+    attacker.put(f"{name}-a", managed(clientId=identity)).assert_refused(409, "IdentityInUse")
     assert attacker.put(f"{name}-b", managed(principalId=object_id(identity))).status == 201
     assert acts(node, name) == {200}
     assert acts(node.at(NEIGHBOUR), f"{name}-b") == {403}
@@ -146,7 +145,7 @@ def test_name_of_other_node_is_hidden_from_those_who_may_not_see_it(
         assert acts(node.at(NEIGHBOUR), hidden) == {200}
 
     refused = owner.put(name, managed(**{signed_in_by: ids[signed_in_by]}))
-    assert_refused(refused, 409, "IdentityInUse")
+    refused.assert_refused(409, "IdentityInUse")
     assert "already belongs to another node" in refused.text
     assert hidden not in refused.text
 

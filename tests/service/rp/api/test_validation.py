@@ -10,7 +10,6 @@ import pytest
 from aks_flex_node.agent.config.loader import load_text
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import ISLAND
-from tests.service.rp.api.test_arm import assert_refused
 from tests.unit.rp.resource.body_cases import Case, cases
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def test_valid_body_creates_node_with_bundle_that_agent_accepts(admin: Api, name
 def test_invalid_body_is_refused_with_all_errors(admin: Api, name: str, case: Case) -> None:
     refused = admin.put(name, case.body)
 
-    assert_refused(refused, 400, "InvalidRequestContent")
+    refused.assert_refused(400, "InvalidRequestContent")
     problems = refused.error.get("details") or [refused.error]
     assert sorted(each["target"] for each in problems) == sorted(case.targets)
     assert "s3cret" not in refused.text
@@ -51,8 +50,8 @@ def test_invalid_body_is_refused_with_all_errors(admin: Api, name: str, case: Ca
 def test_cluster_without_entra_id_refuses_node_with_azure_auth(admin: Api, name: str) -> None:
     [case] = [case for case in cases("valid") if case.name == "principal-joins-by-itself"]
 
-    assert_refused(
-        admin.at(ISLAND).put(name, case.body), 400, "InvalidRequestContent", "properties.kubernetesAuth.useAzureAuth"
+    admin.at(ISLAND).put(name, case.body).assert_refused(
+        400, "InvalidRequestContent", "properties.kubernetesAuth.useAzureAuth"
     )
 
 
@@ -61,7 +60,7 @@ def test_downgrade_is_refused_without_allow_downgrade(admin: Api, name: str) -> 
     older = {"properties": {"versions": {"kubernetes": "1.33.1"}}}
     etag = admin.put(name, newer).headers["etag"]
 
-    assert_refused(admin.put(name, older), 400, "InvalidRequestContent", "properties.versions.kubernetes")
+    admin.put(name, older).assert_refused(400, "InvalidRequestContent", "properties.versions.kubernetes")
     assert admin.put(name, older, if_match=etag).status == 400
     query = {"api-version": API_VERSION, "allowDowngrade": "true"}
     assert admin.ask("PUT", admin.path(name), older, query=query).status == 200
@@ -118,5 +117,5 @@ def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name:
 def test_vpn_client_range_overlapping_cluster_addresses_is_refused(admin: Api, name: str) -> None:
     refused = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"p2sGatewayCIDR": "10.0.0.0/24"}}}})
 
-    assert_refused(refused, 400, "InvalidRequestContent", "properties.nodeConfig.vpn.p2sGatewayCIDR")
+    refused.assert_refused(400, "InvalidRequestContent", "properties.nodeConfig.vpn.p2sGatewayCIDR")
     assert "DNS service" in refused.error["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,15 @@ class Answer:
     @property
     def properties(self) -> Any:
         return self.json["properties"]
+
+    def assert_refused(self, status: int, code: str, target: str | None = None) -> None:
+        """Checks an error in ARM's format."""
+        assert (self.status, self.error["code"]) == (status, code), self.text
+        assert target is None or self.error["target"] == target, self.text
+        assert self.headers["x-ms-error-code"] == code, self.headers
+        assert self.headers["content-type"].startswith("application/json"), self.headers
+        assert self.error["message"], self.text
+        uuid.UUID(self.headers["x-ms-request-id"])
 
 
 @dataclass(frozen=True)

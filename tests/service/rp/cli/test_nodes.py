@@ -251,13 +251,6 @@ def test_cli_client_reads_all_pages_of_node_list(person: Person) -> None:
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
-def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: Person) -> None:
-    said = person.types("cluster show")
-
-    assert said.code == 3
-    assert "Several clusters exist and none was specified" in said.err
-
-
 def test_join_command_names_the_machine_and_moves_the_node_with_replace(person: Person, service: Running) -> None:
     person.does("node create --cluster plant --name edge-1")
     observe(service, "edge-1", ONE)
@@ -296,7 +289,8 @@ def test_node_delete_reports_whether_node_existed(person: Person) -> None:
 def test_ambiguous_or_unknown_cluster_is_refused_with_known_clusters(person: Person) -> None:
     unclear, unknown = person.types("node list"), person.types("node list --cluster moon")
 
-    assert unclear.code == unknown.code == 3
+    assert unclear.code == unknown.code == person.types("cluster show").code == 3
+    assert "Several clusters exist and none was specified" in unclear.err
     assert str(PLANT) in unclear.err
     assert str(PLANT) in unknown.err
 
