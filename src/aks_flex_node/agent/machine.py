@@ -168,12 +168,8 @@ def address_towards(host: Host, url: str | None) -> str:
 
 
 def resolve(host: Host, name: str) -> str:
-    return first_address(host.query("getent", "ahosts", name, seconds=3.0).out)
-
-
-def first_address(text: str) -> str:
-    """Returns the first address in the output of `getent ahosts`."""
-    return text.split(maxsplit=1)[0] if text.split() else ""
+    shown = host.query("getent", "ahosts", name, seconds=3.0).out.split(maxsplit=1)
+    return shown[0] if shown else ""
 
 
 def source_address(text: str) -> str:

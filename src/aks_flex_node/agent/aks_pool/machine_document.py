@@ -227,7 +227,11 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
     """Returns the section node.kubelet with a Machine's `kubeletConfig`."""
     changed = dict(kubelet)
     changed |= {ours: settings[name] for name, ours in _OWN_KUBELET_KEYS.items() if settings.get(name) is not None}
-    if reserved := _reserved(object_at(settings, "kubeReserved")):
+    requested = object_at(settings, "kubeReserved")
+    reserved = {"cpu": f"{cpu}m"} if (cpu := requested.get("cpuMillicores")) is not None else {}
+    if (memory := requested.get("memoryMB")) is not None:
+        reserved["memory"] = f"{memory}Mi"
+    if reserved:
         changed["kubeReserved"] = {**(changed.get("kubeReserved") or {}), **reserved}
     if hard := _signals(object_at(settings, "hardEvictionThreshold")):
         changed["evictionHard"] = {**(changed.get("evictionHard") or {}), **hard}
@@ -244,15 +248,6 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
     if extra:
         changed["extraConfig"] = {**(changed.get("extraConfig") or {}), **extra}
     return changed
-
-
-def _reserved(reserved: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
-    if (cpu := reserved.get("cpuMillicores")) is not None:
-        found["cpu"] = f"{cpu}m"
-    if (memory := reserved.get("memoryMB")) is not None:
-        found["memory"] = f"{memory}Mi"
-    return found
 
 
 def _signals(thresholds: Mapping[str, Any]) -> dict[str, str]:

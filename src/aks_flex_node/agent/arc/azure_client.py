@@ -151,7 +151,16 @@ class MachineRoles:
                 return
             names = ", ".join(role.name for role in lacking)
             if not self._deadline.pause():
-                raise roles_late_error(cluster, names, self._deadline.seconds, error) from error
+                last = f" The last error was: {error.message}" if error else ""
+                raise FlexError(
+                    "role-assignments-not-effective",
+                    f"The role assignments of the machine's identity on {cluster} are not effective after "
+                    f"{self._deadline.seconds:.0f} s: {names}.{last}",
+                    "Run the same command again to continue waiting. Run `az role assignment list --scope "
+                    f"{cluster}` to check whether the role assignments exist. Set `azure.arc.waitSeconds` to wait "
+                    "longer.",
+                    retryable=True,
+                ) from error
             cause = f"; checking as the machine failed: {error.message}" if error else ""
             self._note(
                 f"waiting for the role assignments to take effect: {names} ({self._deadline.waited:.0f} s){cause}"
@@ -188,15 +197,3 @@ def gateway_grants(document: Document, gateway: str, network: str) -> list[tuple
         parts += [str((properties.get(key) or {}).get("id") or "") for key in ("subnet", "publicIPAddress")]
     grants = [(scope, NETWORK_CONTRIBUTOR) for scope in dict.fromkeys(parts) if scope]
     return [*grants, *([(network, READER)] if network else [])]
-
-
-def roles_late_error(cluster: str, names: str, seconds: float, error: FlexError | None) -> FlexError:
-    cause = f" The last error was: {error.message}" if error else ""
-    return FlexError(
-        "role-assignments-not-effective",
-        f"The role assignments of the machine's identity on {cluster} are not effective after {seconds:.0f} s: "
-        f"{names}.{cause}",
-        f"Run the same command again to continue waiting. Run `az role assignment list --scope {cluster}` to check "
-        "whether the role assignments exist. Set `azure.arc.waitSeconds` to wait longer.",
-        retryable=True,
-    )

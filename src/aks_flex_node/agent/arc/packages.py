@@ -34,7 +34,8 @@ PUBLIC_KEY = 6
 def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
     """Returns the keyring for apt if all of its keys have an expected fingerprint."""
     try:
-        ring = b"".join(_blocks(text))
+        blocks = ("".join(block["body"].split()) for block in ARMOUR.finditer(text))
+        ring = b"".join(base64.b64decode(block, validate=True) for block in blocks)
         found = [_fingerprint(body) for tag, body in _packets(ring) if tag == PUBLIC_KEY]
     except (ValueError, IndexError, binascii.Error):
         found = []
@@ -53,11 +54,6 @@ def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
             "`azure.arc.package.keyFingerprints`.",
         )
     return ring
-
-
-def _blocks(text: str) -> Iterator[bytes]:
-    for block in ARMOUR.finditer(text):
-        yield base64.b64decode("".join(block["body"].split()), validate=True)
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:

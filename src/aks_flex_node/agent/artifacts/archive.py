@@ -104,8 +104,10 @@ class ArchiveStream(io.RawIOBase):
     def _fill(self) -> bool:
         """Decompresses the next block. Returns False at the end of the archive."""
         while True:
-            packed = self._packed or self._read_on()
-            self._packed = b""
+            packed, self._packed = self._packed, b""
+            if not packed:
+                packed = self._file.read(min(READ_BYTES, self._left))
+                self._left -= len(packed)
             if not packed:
                 if self._inflater and not self._inflater.eof:
                     raise ArchiveBroken("is truncated")
@@ -117,11 +119,6 @@ class ArchiveStream(io.RawIOBase):
             if block:
                 self._ready = memoryview(block)
                 return True
-
-    def _read_on(self) -> bytes:
-        packed = self._file.read(min(READ_BYTES, self._left))
-        self._left -= len(packed)
-        return packed
 
     def _unzip(self, packed: bytes) -> bytes:
         """Decompresses one block and saves the rest. A file can have several gzip members and trailing zeros."""

@@ -43,11 +43,14 @@ class ArtifactFetcher:
     def fetch(self, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
         """Returns the verified artifact."""
         if self._bundle:
-            return self._from_bundle(self._bundle, artifact, progress)
+            blob = self._bundle.find(artifact, self.local_digest(artifact))
+            progress.set_cached(blob.size)
+            return blob
         trusted = self.trusted_digest(artifact)
         with self._cache.locked(trusted.digest, self._wait) as folder:
-            blob = self._cache.find(trusted.digest, artifact.name)
-            if blob:
+            cached = self._cache.find(trusted.digest, artifact.name)
+            if cached:
+                blob = cached
                 progress.set_cached(blob.size)
             else:
                 partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
@@ -81,11 +84,6 @@ class ArtifactFetcher:
     def reject(self, blob: VerifiedFile) -> None:
         """Forgets where a file came from, so that a corrected file at the same URL is downloaded."""
         self._cache.forget_origin(blob.digest)
-
-    def _from_bundle(self, bundle: OfflineBundle, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
-        blob = bundle.find(artifact, self._digests.find(artifact))
-        progress.set_cached(blob.size)
-        return blob
 
     def _signed_digest(self, artifact: Artifact) -> Digest:
         """Returns the digest in a signed list. The list may come from a mirror, because its signature is verified."""

@@ -73,7 +73,18 @@ class ArtifactStore:
             self.prepare([tree])
         job = self._jobs[tree]
         if not job.over.wait(seconds):
-            raise late_error(job, seconds)
+            state = ", ".join(
+                f"{each.name}: {each.state.value}, {format_megabytes(each.done)}"
+                + (f" of {format_megabytes(each.total)}" if each.total else "")
+                for each in (progress.current for progress in job.progress.values())
+            )
+            raise ArtifactError(
+                "artifact-timeout",
+                f"{tree.component} {tree.version} was not ready within {seconds:g} s ({state}).",
+                "The network may be slow. Run the same command again. It resumes from the data that was already "
+                "downloaded.",
+                retryable=True,
+            )
         if job.error:
             raise job.error
         return job.result
@@ -107,19 +118,3 @@ class ArtifactStore:
                 return self._queue.popleft()
             self._threads.discard(threading.current_thread())
             return None
-
-
-def late_error(job: TreeBuild, seconds: float) -> ArtifactError:
-    tree = job.tree
-    transfers = [progress.current for progress in job.progress.values()]
-    state = ", ".join(
-        f"{each.name}: {each.state.value}, {format_megabytes(each.done)}"
-        + (f" of {format_megabytes(each.total)}" if each.total else "")
-        for each in transfers
-    )
-    return ArtifactError(
-        "artifact-timeout",
-        f"{tree.component} {tree.version} was not ready within {seconds:g} s ({state}).",
-        "The network may be slow. Run the same command again. It resumes from the data that was already downloaded.",
-        retryable=True,
-    )

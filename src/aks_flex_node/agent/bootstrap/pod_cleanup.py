@@ -89,7 +89,9 @@ def _mounts(
     }
     for place in (path for path, name in places.items() if name not in foreign):
         folder, _, name = place.rpartition("/")
-        start = f"{_real_path(host, folder)}/{name}"
+        # Without links, as the kernel lists mounts.
+        real = host.query("readlink", "--canonicalize-missing", folder).out.strip() or folder
+        start = f"{real}/{name}"
         yield from (Unmount(point) for point in mounts.outermost(each for each in points if each.startswith(start)))
     if "containerd.service" in foreign:
         return
@@ -101,8 +103,3 @@ def _mounts(
         yield Remove(space)
     if host.stat(NAMESPACES) and host.list_dir(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
         yield Remove(NAMESPACES)  # containerd created it, and it is empty now
-
-
-def _real_path(host: Host, path: str) -> str:
-    """Returns the path without links, as the kernel lists mounts."""
-    return host.query("readlink", "--canonicalize-missing", path).out.strip() or path

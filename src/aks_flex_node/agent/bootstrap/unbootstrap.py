@@ -203,13 +203,6 @@ class Unbootstrap:
             yield WriteFile(paths.COMPLETION_UNIT, completion_unit(self.engine.machine))
             yield EnableUnit(paths.COMPLETION_UNIT.rpartition("/")[2])
 
-    def _completion_removal(self) -> Iterator[Action]:
-        found = [path for path in (paths.COMPLETION_LINK, paths.COMPLETION_UNIT) if self.engine.host.stat(path)]
-        for path in found:
-            yield from self._file_removal(path)
-        if found and self.engine.host.live:
-            yield ReloadUnits()
-
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
         for name in (UNIT_NAME, STAGE_UNIT):  # the first if started with the unit of the package, which stays
@@ -232,7 +225,11 @@ class Unbootstrap:
         for path in ledger.paths:
             yield from self._last_of(path, records.get(path.rpartition("/")[0], {}))
         yield from (Remove(owned_path) for owned_path, record in reversed(records.items()) if came_with_us(record))
-        yield from self._completion_removal()
+        completion = [file for file in (paths.COMPLETION_LINK, paths.COMPLETION_UNIT) if self.engine.host.stat(file)]
+        for file in completion:
+            yield from self._file_removal(file)
+        if completion and self.engine.host.live:
+            yield ReloadUnits()
 
     def _file_removal(self, path: str) -> Iterator[Action]:
         """Removes a file of the agent, what was set aside of it, and a directory in its place."""

@@ -208,17 +208,14 @@ def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, 
     problems = [*merged.problems, *wrong, *check_values(config)]
     if name not in STORED_CONFIGS:
         problems += check_encrypted(config)
-    problems += _without_known(list(check_combinations(config)), problems)
+    # Combinations that involve a setting which is invalid on its own are omitted.
+    invalid = {problem.path for problem in problems if problem.path}
+    combined = list(check_combinations(config))
+    problems += [each for each in combined if not any(path in f"{each.path} {each.reason}" for path in invalid)]
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)
     file = named[0] if named else None
     return LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
-
-
-def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:
-    """Omits combination problems that involve a setting which is invalid on its own."""
-    wrong = {problem.path for problem in known if problem.path}
-    return [each for each in problems if not any(path in f"{each.path} {each.reason}" for path in wrong)]
 
 
 def _printable_problems(problems: list[ConfigProblem], merged: SettingsSource) -> list[ConfigProblem]:

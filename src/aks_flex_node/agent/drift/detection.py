@@ -187,20 +187,18 @@ def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple
         for plan, action in distinct_actions(plans)
         if _is_own_drift(plan, action, engine.ignored_paths)
     ]
-    return tuple(dict.fromkeys((*own, *_blocked(plans), *_foreign_dropins(engine, plans, snapshot))))
+    blocked = [
+        Drift(plan.component, name, why, foreign=True, blocked=True)
+        for plan in plans
+        for name, why in blocked_services(plan)
+    ]
+    return tuple(dict.fromkeys((*own, *blocked, *_foreign_dropins(engine, plans, snapshot))))
 
 
 def blocked_services(plan: ComponentPlan) -> Iterator[tuple[str, str]]:
     """Yields services that do not work and that a restart would not repair, and why: for example a full disk."""
     for name, why in plan.facts.blocked.items():
         yield name, f"{name} {plan.facts.unhealthy[name]}, because {why}"
-
-
-def _blocked(plans: Sequence[ComponentPlan]) -> Iterator[Drift]:
-    for plan in plans:
-        yield from (
-            Drift(plan.component, name, why, foreign=True, blocked=True) for name, why in blocked_services(plan)
-        )
 
 
 def _describe_action(plan: ComponentPlan, action: Action, host: Host) -> tuple[str, str, str]:

@@ -75,15 +75,11 @@ def check_other_runtime(context: PreflightContext) -> Iterator[CheckFinding]:
         found = _by_unit(context, service, units) or _by_process(running, service)
         if found:
             yield found
-    yield from _podman(context)
-
-
-def _podman(context: PreflightContext) -> Iterator[CheckFinding]:
-    """Warns about podman, which has no permanent service and is compatible with a node, except for its networks."""
-    found = next((path for path in PODMAN_PATHS if context.exists(path)), None)
-    if found:
+    # podman has no permanent service and is compatible with a node, except for its networks.
+    podman = next((path for path in PODMAN_PATHS if context.exists(path)), None)
+    if podman:
         yield warning(
-            f"podman is installed ({found}). Its older versions store networks in "
+            f"podman is installed ({podman}). Its older versions store networks in "
             f"{context.config.paths.cni.conf_dir}.",
             "Do not run podman containers on a node, or remove podman: `sudo apt-get remove podman`.",
         )

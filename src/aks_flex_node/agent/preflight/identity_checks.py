@@ -33,19 +33,14 @@ def check_identity(context: PreflightContext) -> Iterator[CheckFinding]:
     elif kind != "arc":
         yield _check_sign_in(context, node_scope(config), IDENTITY_NAMES[kind])
     else:
-        yield from _check_arc(context)
-
-
-def _check_arc(context: PreflightContext) -> Iterator[CheckFinding]:
-    config = context.config
-    if config.azure.service_principal:
-        scope = f"{resource_manager(config)}/.default"
-        yield _check_sign_in(context, scope, "the service principal of the operator", operator=True)
-    if ArcRecordStore(context.host, config).read().settled:
-        # The registration starts the metadata service, so a failure is not final.
-        yield as_warning(_check_sign_in(context, node_scope(config), IDENTITY_NAMES["arc"]))
-    elif not config.azure.service_principal:
-        yield ok("checked by the registration with Azure Arc")
+        if config.azure.service_principal:
+            scope = f"{resource_manager(config)}/.default"
+            yield _check_sign_in(context, scope, "the service principal of the operator", operator=True)
+        if ArcRecordStore(context.host, config).read().settled:
+            # The registration starts the metadata service, so a failure is not final.
+            yield as_warning(_check_sign_in(context, node_scope(config), IDENTITY_NAMES["arc"]))
+        elif not config.azure.service_principal:
+            yield ok("checked by the registration with Azure Arc")
 
 
 def node_scope(config: NodeConfig) -> str:

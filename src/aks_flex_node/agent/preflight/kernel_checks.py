@@ -22,7 +22,8 @@ CGROUP_V2_CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 
 def check_kernel(context: PreflightContext) -> Iterator[CheckFinding]:
     text = context.machine.kernel
-    version = kernel_version(text)
+    found = re.match(r"(\d+)\.(\d+)", text)
+    version = (int(found[1]), int(found[2])) if found else None
     if version is None:
         yield warning(f"The kernel version ({text or 'empty'}) is not valid.", "Check `uname -r`.")
     elif version < LEAST_KERNEL:
@@ -37,11 +38,6 @@ def check_kernel(context: PreflightContext) -> Iterator[CheckFinding]:
         )
     else:
         yield ok(text)
-
-
-def kernel_version(text: str) -> tuple[int, int] | None:
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def check_cgroups(context: PreflightContext) -> Iterator[CheckFinding]:

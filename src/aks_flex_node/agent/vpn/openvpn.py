@@ -176,7 +176,12 @@ def diagnose(output: str) -> FlexError:
     for pattern, error in LOG_PATTERNS:
         if found := next((line for line in reversed(lines) if re.search(pattern, line)), ""):
             return error(_short(found))
-    return not_connected_error(_short(lines[-1]) if lines else "OpenVPN logged nothing")
+    return MachineError(
+        "vpn-not-connected",
+        f"The VPN does not connect: {_short(lines[-1]) if lines else 'OpenVPN logged nothing'}.",
+        f"Check `journalctl -u {NAME} -n 50`.",
+        retryable=True,
+    )
 
 
 def _short(line: str) -> str:
@@ -217,15 +222,6 @@ def gateway_unreachable_error(reason: str) -> FlexError:
         f"The VPN does not connect: the gateway cannot be reached ({reason}).",
         "Check that this machine can reach the gateway's public address at TCP port 443, and that no firewall "
         "blocks it.",
-        retryable=True,
-    )
-
-
-def not_connected_error(reason: str) -> FlexError:
-    return MachineError(
-        "vpn-not-connected",
-        f"The VPN does not connect: {reason}.",
-        f"Check `journalctl -u {NAME} -n 50`.",
         retryable=True,
     )
 
