@@ -31,6 +31,13 @@ def owner(somebody: Person) -> Person:
     return somebody
 
 
+def damage(owner: Person, place: int, size: int) -> None:
+    """Overwrites a part of the database."""
+    with (owner.state / "flex.db").open("r+b") as database:
+        database.seek(place)
+        database.write(b"\xff" * size)
+
+
 @pytest.mark.remedy("database-schema-newer")
 def test_backup_from_before_the_upgrade_is_restored(owner: Person, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup.tar")
@@ -48,9 +55,7 @@ def test_backup_from_before_the_upgrade_is_restored(owner: Person, tmp_path: Pat
 def test_earlier_backup_is_restored_over_a_damaged_database(owner: Person, tmp_path: Path, place: int) -> None:
     backup, later = str(tmp_path / "backup.tar"), str(tmp_path / "later.tar")
     owner.does("backup", backup)
-    with (owner.state / "flex.db").open("r+b") as database:
-        database.seek(place)
-        database.write(b"\xff" * 4096)
+    damage(owner, place, 4096)
     fails(owner, "backup-corrupt", "backup", later)
 
     owner.does(*our_command("backup-corrupt", "restore", FILE=backup), "--yes")
@@ -62,9 +67,7 @@ def test_earlier_backup_is_restored_over_a_damaged_database(owner: Person, tmp_p
 def test_backup_is_restored_over_a_corrupt_database(owner: Person, tmp_path: Path, place: int) -> None:
     backup = str(tmp_path / "backup.tar")
     owner.does("backup", backup)
-    with (owner.state / "flex.db").open("r+b") as database:
-        database.seek(place)
-        database.write(b"\xff" * 4096 * 200)
+    damage(owner, place, 4096 * 200)
     for words in (("cluster", "list"), ("keys", "list"), ("migrate",)):
         fails(owner, "database-corrupt", *words)
 

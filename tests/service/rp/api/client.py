@@ -136,6 +136,9 @@ class Api:
         path = "/".join(filter(None, (f"{self.cluster}/flexNodePools", pool, *below)))
         return self.ask(method, path, body, headers=headers)
 
+    def put_pool(self, pool: str, template: dict[str, Any]) -> Answer:
+        return self.pool("PUT", pool, body={"properties": {"template": template}})
+
     def pages(self, first: Answer) -> Iterator[Answer]:
         """Yields all pages of a list."""
         answer = first

@@ -74,7 +74,7 @@ class PoolEnrolment:
         found = admin.pool("GET", pool)
         if found.status == 404:
             template = {"continuousMonitoring": True}
-            assert admin.pool("PUT", pool, body={"properties": {"template": template}}).status == 201
+            assert admin.put_pool(pool, template).status == 201
         sent = {"maxUses": 2, "expires": format_utc(time.time() + 3600), **body}
         made = admin.pool("POST", pool, "enrolments", body=sent)
         assert made.status == 200, made

@@ -23,7 +23,7 @@ def fuzz(service: Running, room: Path, examples: int, seconds: float = 600) -> C
         service.admin.put(name, token(maxPods=20), url=True)
     service.admin.put("fuzz-3", principal())
     for pool in ("fuzza", "fuzzb"):
-        service.admin.pool("PUT", pool, body={"properties": {"template": {"nodeConfig": {"maxPods": 20}}}})
+        service.admin.put_pool(pool, {"nodeConfig": {"maxPods": 20}})
     service.admin.put("fuzz-4", {"properties": {"poolName": "fuzza"}})
     secret = {
         "AKS_FLEX_RP_AUTHORIZATION": service.admin.authorization,

@@ -71,7 +71,7 @@ class SimulatedFleet:
 
     def write(self, template: dict[str, Any]) -> int:
         """Writes the template and returns its revision."""
-        answer = self.api.pool("PUT", self.pool, body={"properties": {"template": template}})
+        answer = self.api.put_pool(self.pool, template)
         assert answer.status in {200, 201}, answer.json
         revision: int = answer.properties["revision"]
         return revision

@@ -396,7 +396,7 @@ def test_numbers_are_found_behind_many_nodes(enrolment: Enrol, name: str, monkey
 
 def test_invalid_template_takes_no_use(admin: Api, made: PoolEnrolment) -> None:
     template = {"kubernetesAuth": {"method": "exec"}, "azureAuth": {"method": "managedIdentity"}}
-    assert admin.pool("PUT", made.pool, body={"properties": {"template": template}}).status == 200
+    assert admin.put_pool(made.pool, template).status == 200
     assert [made.enrol(made.machine("a")).status for _ in range(3)] == [400] * 3
     assert (made.uses, made.machines) == (0, [])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -55,9 +55,13 @@ def test_cluster_without_entra_id_refuses_node_with_azure_auth(admin: Api, name:
     )
 
 
+def versions(**chosen: str) -> dict[str, Any]:
+    return {"properties": {"versions": chosen}}
+
+
 def test_downgrade_is_refused_without_allow_downgrade(admin: Api, name: str) -> None:
-    newer = {"properties": {"versions": {"kubernetes": "1.34.4"}}}
-    older = {"properties": {"versions": {"kubernetes": "1.33.1"}}}
+    newer = versions(kubernetes="1.34.4")
+    older = versions(kubernetes="1.33.1")
     etag = admin.put(name, newer).headers["etag"]
 
     admin.put(name, older).assert_refused(400, "InvalidRequestContent", "properties.versions.kubernetes")
@@ -68,12 +72,12 @@ def test_downgrade_is_refused_without_allow_downgrade(admin: Api, name: str) -> 
 
 
 def test_return_to_running_version_after_failed_upgrade_is_no_downgrade(admin: Api, name: str) -> None:
-    older = {"properties": {"versions": {"kubernetes": "1.33.1", "runc": "1.1.0"}}}
-    admin.put(name, {"properties": {"versions": {"kubernetes": "1.34.4", "runc": "1.2.0"}}})
+    older = versions(kubernetes="1.33.1", runc="1.1.0")
+    admin.put(name, versions(kubernetes="1.34.4", runc="1.2.0"))
     went_back = [{"type": "UpgradeFailed", "status": "True"}]
     admin.report(name, {"conditions": went_back, "kubeletVersion": "v1.33.1"})
 
-    assert admin.put(name, {"properties": {"versions": {"kubernetes": "1.32.9"}}}).status == 400
+    assert admin.put(name, versions(kubernetes="1.32.9")).status == 400
     assert admin.put(name, older).status == 200
 
 
@@ -96,13 +100,13 @@ def test_allow_downgrade_is_sent_to_node_until_config_is_applied(admin: Api, nam
 
 
 def test_put_without_version_keeps_kubernetes_version(admin: Api, name: str) -> None:
-    admin.put(name, {"properties": {"versions": {"kubernetes": "1.33.1"}}})
+    admin.put(name, versions(kubernetes="1.33.1"))
 
     assert admin.put(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
 
 
 def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name: str) -> None:
-    made = admin.put(name, {"properties": {"versions": {"runc": "1.1.12"}}})
+    made = admin.put(name, versions(runc="1.1.12"))
 
     assert made.status == 201
     [shown] = [each for each in made.properties["status"]["conditions"] if each["type"] == "VersionsTested"]
@@ -110,7 +114,7 @@ def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name:
     assert shown["message"] == "runc 1.1.12 is not in the table of tested versions (1.4, 1.5)."
     assert shown in admin.status(name)["conditions"]
 
-    tested = admin.put(name, {"properties": {"versions": {"runc": "1.5.2"}}}).properties["status"]["conditions"]
+    tested = admin.put(name, versions(runc="1.5.2")).properties["status"]["conditions"]
     assert "VersionsTested" not in [each["type"] for each in tested]
 
 

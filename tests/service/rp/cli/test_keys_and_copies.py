@@ -86,7 +86,7 @@ def fleet(made: ServiceSettings, clusters: list[ClusterInfo]) -> PoolFleet:
     with serving(made, clusters) as service:
         for pods in (50, 60):
             template = {"continuousMonitoring": True, "nodeConfig": {"maxPods": pods}}
-            assert service.admin.pool("PUT", POOL, body={"properties": {"template": template}}).status < 300
+            assert service.admin.put_pool(POOL, template).status < 300
         open_ = PoolEnrolment.of(service.admin, POOL, maxUses=1)
         manual = PoolEnrolment.of(service.admin, POOL, maxUses=1, approval="manual")
         enrolled, waiting = open_.machine("a"), manual.machine("b")

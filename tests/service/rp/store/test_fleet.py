@@ -34,9 +34,12 @@ def told(ready: str = "True", **more: Any) -> dict[str, Any]:
     return {"conditions": conditions, "kubeletVersion": "v1.34.4", "appliedConfigVersion": "1", **more}
 
 
+async def everywhere(store: Store, **wanted: Any) -> FleetQuery:
+    return FleetQuery(tuple((await store.cluster_numbers()).values()), **wanted)
+
+
 async def asked(store: Store, **wanted: Any) -> tuple[FleetEntry, ...]:
-    places = tuple((await store.cluster_numbers()).values())
-    return await store.fleet(FleetQuery(places, **wanted), NOW)
+    return await store.fleet(await everywhere(store, **wanted), NOW)
 
 
 async def names(store: Store, **wanted: Any) -> list[str]:
@@ -99,9 +102,7 @@ async def test_fleet_search_matches_names_and_labels_literally(store: Store) -> 
     assert await names(store, search="rome_") == ["rome_2"]
     assert await names(store, search="%") == ["rome-3"]
     assert await names(store, search="' OR 1=1 --") == []
-    assert (
-        await store.count_fleet(FleetQuery(tuple((await store.cluster_numbers()).values()), search="rome"), NOW) == 3
-    )
+    assert await store.count_fleet(await everywhere(store, search="rome"), NOW) == 3
 
 
 async def test_fleet_query_filters_sorts_and_pages_nodes(store: Store) -> None:
@@ -197,5 +198,4 @@ async def test_fleet_repair_does_not_change_consistent_fleet(store: Store) -> No
     before = await asked(store, limit=1000)
     assert await store.repair_fleet() == 0
     assert await asked(store, limit=1000) == before
-    numbers = tuple((await store.cluster_numbers()).values())
-    assert await store.count_fleet(FleetQuery(numbers), NOW) == 249
+    assert await store.count_fleet(await everywhere(store), NOW) == 249
