@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.errors import FlexError
 
+    NoteProgress = Callable[[str], None]  # reports a detail of the current step
+
 
 class ProgressReporter:
     """Receives progress of steps, notes and warnings; this base class discards them."""

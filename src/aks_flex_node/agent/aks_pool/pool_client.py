@@ -24,6 +24,7 @@ from aks_flex_node.azure.error_messages import parse_forbidden, role_assignment_
 from aks_flex_node.azure.operations import (
     ArmSender,
     AzureOperation,
+    NoteProgress,
     OperationReply,
     OperationTimeout,
     provisioning_state,
@@ -63,9 +64,9 @@ class PoolRequests(Protocol):
         self, name: str, settings: MachineSettings, known: PoolMachine | None, owner: str
     ) -> tuple[PoolMachine, AzureOperation | None]: ...
 
-    def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine: ...
+    def wait(self, name: str, operation: AzureOperation, note: NoteProgress) -> PoolMachine: ...
 
-    def delete_machine(self, name: str, note: Callable[[str], None]) -> bool: ...
+    def delete_machine(self, name: str, note: NoteProgress) -> bool: ...
 
 
 class AksPoolClient:
@@ -109,7 +110,7 @@ class AksPoolClient:
         answer = OperationReply(reply.status, None, reply.headers)
         return machine, started_operation(answer, f"Machine {name}", path, API_VERSION, time.time())
 
-    def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
+    def wait(self, name: str, operation: AzureOperation, note: NoteProgress) -> PoolMachine:
         """Waits until AKS has finished an operation, and returns the Machine."""
         try:
             with self._explained():
@@ -123,7 +124,7 @@ class AksPoolClient:
             raise registration_failed_error(self.pool, name, parse_machine(document).error)
         return parse_machine(document)
 
-    def delete_machine(self, name: str, note: Callable[[str], None]) -> bool:
+    def delete_machine(self, name: str, note: NoteProgress) -> bool:
         """Deletes the Machine; returns False if it did not exist."""
         if self.find_machine(name) is None:
             return False

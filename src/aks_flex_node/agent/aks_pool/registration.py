@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.aks_pool.pool_client import PoolRequests
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
-    from aks_flex_node.azure.operations import AzureOperation
+    from aks_flex_node.azure.operations import AzureOperation, NoteProgress
     from aks_flex_node.host.host import Host
 
 BUSY_SECONDS = 300.0  # to wait for another operation of AKS on the pool, or for a new role assignment
@@ -105,7 +105,7 @@ class MachineRegistration:
     pool: PoolId
     name: str
     settings: MachineSettings
-    note: Callable[[str], None]
+    note: NoteProgress
     known_etag: str = ""  # of the stored configuration
     node: str = ""  # the name of the Node
     wait_for_roles: bool = False  # a role of the identity was assigned moments ago
@@ -185,7 +185,7 @@ class MachineRegistration:
 
 
 def delete_registered(
-    pool: PoolId, name: str, attempts: list[tuple[str, Callable[[], bool]]], note: Callable[[str], None]
+    pool: PoolId, name: str, attempts: list[tuple[str, Callable[[], bool]]], note: NoteProgress
 ) -> list[str]:
     """Deletes the Machine as the first identity that is allowed to; returns the command for an administrator if none
     is.

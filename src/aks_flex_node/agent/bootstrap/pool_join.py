@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
-    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent.progress import NoteProgress, ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
@@ -122,9 +122,7 @@ def is_joined(pool: PoolId, config: NodeConfig) -> bool:
 
 
 @contextlib.contextmanager
-def machine_registration(
-    engine: Engine, note: Callable[[str], None]
-) -> Iterator[registration.MachineRegistration | None]:
+def machine_registration(engine: Engine, note: NoteProgress) -> Iterator[registration.MachineRegistration | None]:
     """Yields the registration of this node's Machine; None if the node does not follow a pool."""
     config, pool = engine.config, configured_pool(engine.config)
     if config_source_kind(config) != "aksPool" or pool is None:
@@ -148,7 +146,7 @@ def machine_registration(
         )
 
 
-def machine_cleanup(engine: Engine, note: Callable[[str], None]) -> Callable[[], list[str]] | None:
+def machine_cleanup(engine: Engine, note: NoteProgress) -> Callable[[], list[str]] | None:
     """Returns a function that deletes this node's Machine; None if the node has none.
 
     The role of a node does not include this action, so the operator is asked after the node's identity.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.discovery import ClusterFacts
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.progress import NoteProgress
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
@@ -80,7 +81,7 @@ def sign_in_operator(engine: Engine) -> None:
         azure_sign_in.sign_in(config, f"{resource_manager(config)}/.default", operator=True)
 
 
-def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:
+def prerequisite_stages(engine: Engine, note: NoteProgress) -> list[PrerequisiteStage]:
     config, found = engine.config, []
     if config.azure.arc.enabled:
         from aks_flex_node.agent.arc.registration import ArcRegistration
@@ -99,7 +100,7 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
     return found
 
 
-def grant_vpn_renewal(engine: Engine, note: Callable[[str], None]) -> None:
+def grant_vpn_renewal(engine: Engine, note: NoteProgress) -> None:
     """Assigns the roles for renewals on the VPN gateway to the machine's Arc identity, if the agent assigns roles.
     Runs after the VPN is connected, because the gateway may not exist before.
     """
@@ -114,7 +115,7 @@ def grant_vpn_renewal(engine: Engine, note: Callable[[str], None]) -> None:
         ArcRegistration(engine, note).grant_gateway(tunnel.gateway, tunnel.network)
 
 
-def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
+def register_with_arc(engine: Engine, note: NoteProgress) -> None:
     """Registers this machine with Azure Arc outside of a join."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
@@ -129,7 +130,7 @@ def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
     _save_arc_phase(engine, Phase.ARC_REGISTERED)
 
 
-def unregister_from_arc(engine: Engine, note: Callable[[str], None]) -> list[str]:
+def unregister_from_arc(engine: Engine, note: NoteProgress) -> list[str]:
     """Unregisters this machine from Azure Arc; returns commands that an Azure administrator must run."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
@@ -158,9 +159,7 @@ def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
         node_state.save(engine.host, engine.config, state.with_phase(phase, **changes))
 
 
-def connect_vpn(
-    engine: Engine, note: Callable[[str], None], *, auto_provision: bool, adopt: bool, renew: bool
-) -> None:
+def connect_vpn(engine: Engine, note: NoteProgress, *, auto_provision: bool, adopt: bool, renew: bool) -> None:
     """Connects this machine to the cluster's network by VPN outside of a join."""
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
@@ -203,7 +202,7 @@ def refuse_vpn_in_use(engine: Engine) -> None:
         )
 
 
-def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCleanup]:
+def azure_cleanups(engine: Engine, note: NoteProgress) -> list[AzureCleanup]:
     """Returns the cleanup steps for the Azure resources of this machine. They use the stored records, because the
     configuration may have changed since."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
@@ -217,7 +216,7 @@ def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCle
     ]
 
 
-def remaining_report(engine: Engine, note: Callable[[str], None]) -> Callable[[list[str]], list[str]] | None:
+def remaining_report(engine: Engine, note: NoteProgress) -> Callable[[list[str]], list[str]] | None:
     """Returns a function that reports to the provider what is left in Azure, and returns what the provider removed.
 
     None if this machine has no Arc identity and provider. The token is requested now, because the cleanup ends the

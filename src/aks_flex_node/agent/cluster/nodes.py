@@ -23,6 +23,8 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from aks_flex_node.agent.progress import NoteProgress
+
 
 REMOVAL_TAINT = ("kubernetes.azure.com/flex-node-deleting", "true", "NoSchedule")  # set by AKS
 
@@ -243,7 +245,7 @@ def drain_pods(
     api: ApiClient,
     name: str,
     seconds: float,
-    say: Callable[[str], None],
+    say: NoteProgress,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -289,7 +291,7 @@ class NodeRemoval:
     delete_seconds: float = 0.0  # to wait for a resource provider to delete the Node
     machine_id: str = ""  # hash of this machine's ID; empty if unknown
 
-    def run(self, note: Callable[[str], None]) -> list[str]:
+    def run(self, note: NoteProgress) -> list[str]:
         """Drains the node, marks it as left, and deletes it; returns commands for a cluster administrator."""
         manual = [f"kubectl delete node {self.node} --ignore-not-found"]
         try:
@@ -321,7 +323,7 @@ class NodeRemoval:
             note(f"the node was not removed from the cluster: {error}")
         return manual
 
-    def _is_kept(self, node: ClusterNode | None, note: Callable[[str], None]) -> bool:
+    def _is_kept(self, node: ClusterNode | None, note: NoteProgress) -> bool:
         """Returns whether the Node lives on another machine, which keeps it."""
         if node is None or not node.lives_elsewhere(self.machine_id):
             return False

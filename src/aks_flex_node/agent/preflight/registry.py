@@ -69,7 +69,7 @@ def run_checks(
     """Runs the checks and returns their findings in order. Calls `watch` after each check. `all` skips all checks."""
     if "all" in skip:
         return []
-    checks = checks or all_checks()
+    checks = checks or CHECKS
     names = [check.name for check in checks]
     for name in sorted(skip):
         if name not in names:
@@ -85,12 +85,6 @@ def run_checks(
         findings += map(as_warning, found) if check.remote and context.has_credential else found
         watch(check)
     return findings
-
-
-def all_checks() -> tuple[Check, ...]:
-    # Import everything before threads start: concurrent imports can deadlock.
-
-    return CHECKS
 
 
 def _collect(

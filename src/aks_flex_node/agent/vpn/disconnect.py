@@ -10,20 +10,16 @@ from aks_flex_node.agent.vpn.gateway import VpnGateway
 from aks_flex_node.errors import ConfigError, FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
     from aks_flex_node.agent.vpn.local_state import VpnRecordStore
-    from aks_flex_node.azure.operations import OperationSender
-
-    Note = Callable[[str], None]
+    from aks_flex_node.azure.operations import NoteProgress, OperationSender
 
 DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
 
 
 def remove_from_gateways(
-    records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note
+    records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: NoteProgress
 ) -> list[str]:
     """Removes this machine's root certificates from the gateways. Returns the commands for those that failed."""
     record, left = records.current, list[str]()
@@ -47,7 +43,7 @@ def remove_from_gateways(
 
 
 def remove_from_former_gateways(
-    records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
+    records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: NoteProgress
 ) -> None:
     """Removes this machine from gateways that it used before. Failures are reported, and retried when the machine is
     removed.
@@ -70,14 +66,16 @@ def manual_command(gateway: str, root: str) -> str:
 
 
 def open_gateway(
-    gateway: str, records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
+    gateway: str, records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: NoteProgress
 ) -> VpnGateway:
     return VpnGateway(
         gateway, sender, records, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note
     )
 
 
-def remove_gateway(records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note) -> None:
+def remove_gateway(
+    records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: NoteProgress
+) -> None:
     """Deletes the VPN resources that this machine created, if no other machine uses them."""
     record = records.current
     if not record.made:
