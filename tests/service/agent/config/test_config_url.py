@@ -118,7 +118,7 @@ def test_impostor_with_copied_ca_certificate_is_refused(tmp_path: Path) -> None:
         assert server.asked == []
 
 
-def test_expired_server_certificate_is_refused_and_its_successor_works_with_the_same_pin(tmp_path: Path) -> None:
+def test_expired_certificate_is_refused_until_it_is_renewed(tmp_path: Path) -> None:
     with bundle_server(tmp_path, now=time.time() - YEAR) as server:
         server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
         url = server.url(PATH)

@@ -187,7 +187,7 @@ def test_kubelet_taints_flag_is_empty_without_taints(taints: list[str], flag: st
 
 
 @pytest.mark.parametrize("more", [{"continuousMonitoring": True}, {"azure.targetAgentPoolName": "edge"}], ids=str)
-def test_node_keeps_its_unit_and_in_a_pool_its_kubeconfig_without_the_token(more: Settings) -> None:
+def test_node_keeps_its_kubeconfig_without_the_token(more: Settings) -> None:
     managed = {"azure.managedIdentity": {}, "azure.targetCluster.resourceId": CLUSTER_ID, **more}
     with_token, later = config_of(managed), config_of(managed, without=["azure.bootstrapToken.token"])
     assert service_of(kubelet.desired(with_token, MACHINE)) == service_of(kubelet.desired(later, MACHINE))

@@ -38,9 +38,7 @@ class FailingOperation:
 @pytest.mark.parametrize(
     ("failures", "retryable", "tried"), [(2, True, 3), (9, True, 3), (9, False, 1)], ids=["until success", *"ab"]
 )
-def test_operation_is_repeated_until_success_or_the_maximum_unless_it_failed_permanently(
-    failures: int, retryable: bool, tried: int
-) -> None:
+def test_operation_is_repeated_until_success_or_the_maximum(failures: int, retryable: bool, tried: int) -> None:
     work = FailingOperation(failures, retryable=retryable)
     with nullcontext() if failures < tried else pytest.raises(AttemptFailed):
         assert persistence().run(work) == "done"

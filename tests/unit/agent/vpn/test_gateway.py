@@ -45,7 +45,7 @@ def test_failed_new_tunnel_keeps_the_certificate_on_the_old_gateway() -> None:
     assert site.azure.roots() == ["theirs", ROOT]
 
 
-def test_missing_new_gateway_changes_nothing_and_the_old_one_can_be_used_again() -> None:
+def test_missing_new_gateway_leaves_the_old_one_usable() -> None:
     site = site_with_changed_gateway()
     site.refuses("vpn-gateway-not-found")
     assert site.azure.roots() == ["theirs", ROOT], "the tunnel that is up goes on"
