@@ -360,26 +360,21 @@ def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
     assert not host.unit("aks-flex-node.service").running
 
 
-def test_unbootstrap_keeps_artifacts_on_request() -> None:
-    host = empty_host()
-    join(host)
-    host.apply(WriteFile(f"{DATA}/artifacts/file", b""))
-    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
-    assert leaving.run() == []
-    assert host.stat(f"{DATA}/artifacts/file") is not None
-    assert leaving.left_on_purpose() == [f"{DATA}/artifacts (--keep-artifacts)"]
-
-
-def test_unbootstrap_lists_foreign_files_in_its_directories() -> None:
+def test_unbootstrap_lists_artifacts_and_foreign_files_that_it_keeps() -> None:
     calico = "/etc/cni/net.d/10-calico.conflist"  # of the cluster's network plugin, not of a package
     host = empty_host({("dpkg-query", "--search", calico): CommandResult(1)})
     host.apply(MakeDirectory("/etc/cni/net.d"))
     host.apply(WriteFile("/etc/cni/net.d/87-podman.conflist", b"{}"))
     join(host)
     host.apply(WriteFile(calico, b"{}"))
-    leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
+    host.apply(WriteFile(f"{DATA}/artifacts/file", b""))
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
     assert leaving.run() == []
-    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 87-podman.conflist (not created by aks-flex-node)"]
+    assert host.stat(f"{DATA}/artifacts/file") is not None
+    assert sorted(leaving.left_on_purpose()) == [
+        "/etc/cni/net.d: 87-podman.conflist (not created by aks-flex-node)",
+        f"{DATA}/artifacts (--keep-artifacts)",
+    ]
 
 
 def test_unbootstrap_keeps_lines_added_to_fstab_after_the_join() -> None:

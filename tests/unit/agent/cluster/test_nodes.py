@@ -117,16 +117,17 @@ def test_drain_cordons_before_it_evicts() -> None:
     assert api.bodies[2]["kind"] == "Eviction"
 
 
-def test_drain_retries_eviction_blocked_by_a_disruption_budget() -> None:
-    api = api_of(pods=[[pod()], [pod()], []], evict=[BUDGET, {}])
+@pytest.mark.parametrize(
+    ("then", "evict", "requests"),
+    [(pod(), [BUDGET, {}], 2), (pod(deletionTimestamp="now"), [{}], 1)],
+    ids=["blocked by a disruption budget", "terminating"],
+)
+def test_drain_repeats_only_an_eviction_that_was_blocked(
+    then: dict[str, Any], evict: list[Any], requests: int
+) -> None:
+    api = api_of(pods=[[pod()], [then], []], evict=evict)
     assert drained(api) == []
-    assert api.asked.count(("POST", EVICTION)) == 2
-
-
-def test_drain_does_not_evict_a_terminating_pod_again() -> None:
-    api = api_of(pods=[[pod()], [pod(deletionTimestamp="now")], []])
-    assert drained(api) == []
-    assert api.asked.count(("POST", EVICTION)) == 1
+    assert api.asked.count(("POST", EVICTION)) == requests
 
 
 def test_drain_returns_the_reason_for_each_remaining_pod() -> None:
