@@ -78,7 +78,7 @@ def test_deleted_admin_key_is_created_again(made: ServiceSettings, clusters: lis
 def test_secret_file_is_used_after_chmod(somebody: Person) -> None:
     somebody.does("init")
     keys = somebody.state / "keys"
-    keys.chmod(0o644)
+    keys.chmod(0o640)
     fails(somebody, "private-file-permissions", "keys", "list")
 
     subprocess.run(command("private-file-permissions", "chmod", FILE=str(keys)), check=True)

@@ -375,3 +375,15 @@ def staging_files(tmp_path: Path, **result: str) -> dict[str, str]:
 def test_status_shows_a_staged_revision_in_one_line(tmp_path: Path, result: dict[str, str], text: str) -> None:
     lines = dict(daemon_lines(daemon_status_with(tmp_path, staging_files(tmp_path, **result))))
     assert lines["staged"] == text
+
+
+def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
+    notes = {"provider_state": "Throttled", "message": "slowly", "credentials_problem": "not yet"}
+    files = {"next-config.json": bundle("8"), "job-result.json": json.dumps(WAITS)}
+    assert daemon_lines(daemon_status_with(tmp_path, {**files, "daemon-state.json": json.dumps(notes)})) == [
+        ("agent", "active"),
+        ("provider", "Throttled, configuration 7: slowly"),
+        ("source", f"local file {DATA}/current-config.json"),
+        ("pending", "configuration 8, Paused: It waits."),
+        ("credentials", "not yet"),
+    ]

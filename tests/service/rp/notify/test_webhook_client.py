@@ -50,7 +50,7 @@ def test_webhook_secret_rotation_signs_with_all_secrets_in_file(receiver: Receiv
 
 
 def test_unreadable_webhook_secret_fails_send_with_reason(receiver: Receiver, secret_file: Path) -> None:
-    secret_file.chmod(0o644)
+    secret_file.chmod(0o640)
     outcome = send(receiver.url, secret_file)
     assert outcome.status == "failed"
     assert "contains a secret" in outcome.why

@@ -71,6 +71,7 @@ def test_agent_unit_runs_the_launcher_when_a_version_is_configured() -> None:
 @pytest.mark.parametrize(("version", "steps"), [(0, False), (249, False), (253, False), (254, True), (257, True)])
 def test_agent_unit_uses_restart_steps_if_systemd_has_them(version: int, steps: bool) -> None:
     lines = set(unit(systemd_version=version))
+    assert "TimeoutStartSec=300" in lines  # a slow machine needs minutes
     assert ({"RestartSec=1", "RestartSteps=8", "RestartMaxDelaySec=120"} <= lines) is steps
     assert ("RestartSec=5" in lines) is not steps
     assert any("RestartSteps" in line for line in lines) is steps

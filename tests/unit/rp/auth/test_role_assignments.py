@@ -93,6 +93,9 @@ def test_concurrent_checks_share_one_role_assignment_request() -> None:
 
     assert asyncio.run(crowd()) == [True] * 20
     assert len(azure.asked) == 1
+    azure.now += 301
+    azure.assignments.clear()
+    assert asyncio.run(crowd()) == [False] * 20
 
 
 async def test_cached_role_assignments_are_used_for_an_hour_if_azure_is_down() -> None:

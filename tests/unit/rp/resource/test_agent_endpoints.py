@@ -179,6 +179,23 @@ def wrong(**settings: Any) -> list[str]:
     return [each.message for each in found]
 
 
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        ("192.168.100.1/24", "Use 192.168.100.0/24."),
+        ("192.168.100.0/30", "is too small. The prefix length must be from 8 to 29."),
+        ("64.0.0.0/7", "is too large"),
+        ("fd00::/64", "is an IPv6 network, which the VPN does not support."),
+        ("239.0.0.0/24", "contains unusable addresses"),
+        ("plant", "is not a network, for example 192.168.100.0/24."),
+        ("10.0.0.0/8", f"overlaps {PODS} (the cluster's pods) and {SERVICES} (the cluster's services). Choose"),
+    ],
+)
+def test_invalid_vpn_pool_has_exactly_one_error(pool: str, words: str) -> None:
+    [message] = wrong(vpn={"p2sGatewayCIDR": pool})
+    assert words in message
+
+
 def test_dns_service_ip_is_reserved_when_cluster_ranges_are_unknown() -> None:
     assert ClusterFacts("1.34.4", "https://api", "", "10.0.0.10").taken == {"10.0.0.10": "the cluster's DNS service"}
 
