@@ -6,8 +6,10 @@ settings.
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from aks_flex_lab import network
 from aks_flex_lab.components.pod_routes import pod_routes_component
@@ -25,9 +27,6 @@ from aks_flex_lab.images.package_layer import package_entries
 from aks_flex_lab.tools.catalog import go_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.progress import ProgressReporter
     from aks_flex_lab.tools.toolbox import Toolbox
@@ -48,38 +47,8 @@ FIREWALL_COMMANDS = (
     "ip6tables-restore",
 )
 NAMESPACE = "kube-system"
-PODNET_NAME, PROXY_NAME, DNS_NAME = "podnet", "kube-proxy", "coredns"
-DAEMON_SETS = (PODNET_NAME, PROXY_NAME, DNS_NAME)
-CNI_DIRECTORY = "/etc/cni/net.d"
-
-COREFILE = f"""\
-.:53 {{
-    errors
-    health {{
-        lameduck 1s
-    }}
-    ready
-    kubernetes cluster.local in-addr.arpa ip6.arpa {{
-        pods insecure
-        fallthrough in-addr.arpa ip6.arpa
-        ttl 5
-    }}
-    forward . {network.DNS}
-    cache 5
-    loadbalance
-    reload
-}}
-"""
-# kube-proxy must not write the conntrack limits: all machines of the lab share a kernel.
-PROXY_CONFIG = {
-    "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-    "kind": "KubeProxyConfiguration",
-    "mode": "iptables",
-    "clusterCIDR": network.PODS,
-    "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-}
-
-Object = dict[str, Any]
+DAEMON_SETS = ("podnet", "kube-proxy", "coredns")
+MANIFEST = Path(__file__).with_suffix(".yaml")
 
 
 def install_network(lab: Lab, progress: ProgressReporter) -> None:
@@ -97,7 +66,7 @@ def install_network(lab: Lab, progress: ProgressReporter) -> None:
         )
     with progress.step("routes to pods, network plugin, kube-proxy, CoreDNS"):
         lab.supervisor.start(pod_routes_component(lab.layout))
-        lab.cluster.apply(*podnet_objects(), *proxy_objects(), *dns_objects())
+        lab.cluster.apply(*network_objects())
 
 
 def program_image(program: Path, architecture: str, *entries: LayerEntry) -> OciImage:
@@ -113,130 +82,16 @@ def kube_proxy_image(toolbox: Toolbox) -> OciImage:
     return program_image(toolbox.path("kube-proxy", "kube-proxy"), toolbox.arch, *packages, *links)
 
 
-def reference(image: tuple[str, str]) -> str:
-    return f"{REGISTRY_HOST}/{image[0]}:{image[1]}"
-
-
-def podnet_objects() -> list[Object]:
-    container = {
-        "name": PODNET_NAME,
-        "image": reference(PODNET),
-        "env": [
-            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            {"name": "CNI_CONF_DIR", "value": CNI_DIRECTORY},
-        ],
-        "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}},
-        "volumeMounts": [{"name": "cni", "mountPath": CNI_DIRECTORY}],
-    }
-    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
-    volumes = [{"name": "cni", "hostPath": {"path": CNI_DIRECTORY, "type": "DirectoryOrCreate"}}]
-    return [
-        *account(PODNET_NAME),
-        role(PODNET_NAME, rules),
-        binding(PODNET_NAME, PODNET_NAME),
-        daemon_set(PODNET_NAME, container, volumes, hostNetwork=True),
-    ]
-
-
-def proxy_objects() -> list[Object]:
-    container = {
-        "name": PROXY_NAME,
-        "image": reference(KUBE_PROXY),
-        "args": ["--config=/etc/kube-proxy/config.json", "--hostname-override=$(NODE_NAME)"],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "securityContext": {"privileged": True},
-        "volumeMounts": [
-            {"name": "config", "mountPath": "/etc/kube-proxy"},
-            {"name": "lock", "mountPath": "/run/xtables.lock"},
-        ],
-    }
-    volumes = [
-        {"name": "config", "configMap": {"name": PROXY_NAME}},
-        {"name": "lock", "hostPath": {"path": "/run/xtables.lock", "type": "FileOrCreate"}},
-    ]
-    return [
-        *account(PROXY_NAME),
-        binding(PROXY_NAME, "system:node-proxier"),
-        config_map(PROXY_NAME, {"config.json": json.dumps(PROXY_CONFIG)}),
-        daemon_set(PROXY_NAME, container, volumes, hostNetwork=True),
-    ]
-
-
-def dns_objects() -> list[Object]:
-    container = {
-        "name": DNS_NAME,
-        "image": reference(COREDNS),
-        "args": ["-conf=/etc/coredns/Corefile"],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns"}],
-    }
-    rules = [
-        {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-    ]
-    volumes = [{"name": "config", "configMap": {"name": DNS_NAME}}]
-    # It asks the lab's DNS server itself: with ClusterFirst it would ask itself.
-    pod = {"dnsPolicy": "Default"}
-    return [
-        *account(DNS_NAME),
-        role(DNS_NAME, rules),
-        binding(DNS_NAME, DNS_NAME),
-        config_map(DNS_NAME, {"Corefile": COREFILE}),
-        daemon_set(DNS_NAME, container, volumes, **pod),
-        dns_service(),
-    ]
-
-
-def dns_service() -> Object:
-    ports = [{"name": f"dns-{protocol.lower()}", "port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    spec = {"clusterIP": network.DNS_SERVICE, "selector": {"app": DNS_NAME}, "ports": ports}
-    return _object("v1", "Service", "kube-dns", namespaced=True, spec=spec)
-
-
-def daemon_set(name: str, container: Object, volumes: Sequence[Object], **pod: Any) -> Object:
-    """Returns a DaemonSet that runs on every node, also on one that is not ready or is tainted."""
-    labels = {"app": name}
-    spec = {
-        "serviceAccountName": name,
-        "priorityClassName": "system-node-critical",
-        "terminationGracePeriodSeconds": 1,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": list(volumes),
-        **pod,
-    }
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    return _object(
-        "apps/v1",
-        "DaemonSet",
-        name,
-        namespaced=True,
-        spec={"selector": {"matchLabels": labels}, "template": template},
-    )
-
-
-def account(name: str) -> list[Object]:
-    return [_object("v1", "ServiceAccount", name, namespaced=True)]
-
-
-def role(name: str, rules: list[Object]) -> Object:
-    return _object("rbac.authorization.k8s.io/v1", "ClusterRole", name, rules=rules)
-
-
-def binding(name: str, cluster_role: str) -> Object:
-    return _object(
-        "rbac.authorization.k8s.io/v1",
-        "ClusterRoleBinding",
-        f"flex-lab:{name}",
-        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": cluster_role},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-    )
-
-
-def config_map(name: str, data: Mapping[str, str]) -> Object:
-    return _object("v1", "ConfigMap", name, namespaced=True, data=dict(data))
-
-
-def _object(version: str, kind: str, name: str, *, namespaced: bool = False, **fields: Any) -> Object:
-    metadata = {"name": name, **({"namespace": NAMESPACE} if namespaced else {})}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+def network_objects() -> list[dict[str, Any]]:
+    """Returns the objects of the cluster: three DaemonSets with their accounts, roles and settings."""
+    images = {"PODNET": PODNET, "KUBE_PROXY": KUBE_PROXY, "COREDNS": COREDNS}
+    values = {word: f"{REGISTRY_HOST}/{name}:{tag}" for word, (name, tag) in images.items()}
+    text = MANIFEST.read_text()
+    for word, value in {
+        **values,
+        "PODS": network.PODS,
+        "DNS": network.DNS,
+        "DNS_SERVICE": network.DNS_SERVICE,
+    }.items():
+        text = text.replace(f"@{word}@", value)
+    return [*yaml.safe_load_all(text)]
