@@ -14,6 +14,7 @@ from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import DocumentStore, read_document
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.arm.resource_manager import ArmRoute
 from aks_flex_lab.entra.tokens import TOKEN_SECONDS
 from aks_flex_node.timestamps import format_utc
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
+    from aks_flex_lab.arm.resource_manager import ResourceManagerFront
     from aks_flex_lab.entra.tokens import TokenIssuer
 
 MACHINE_TYPE = "Microsoft.HybridCompute/machines"
@@ -55,20 +56,13 @@ class HybridCompute:
         """The token endpoint for the agents on machines; in Azure, a separate service of Arc."""
         return [Route(TOKEN_PATH, self._token, methods=["POST"])]
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        def needing(verb: str, handler: Handler) -> Handler:
-            async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
-                resource_manager.require_action(caller, f"{MACHINE_TYPE}/{verb}", found["id"])
-                return await handler(request, caller, found)
-
-            return checked
-
+    def routes_in(self, _: ResourceManagerFront) -> list[ArmRoute]:
         return [
-            ("GET", r"/subscriptions/[^/]+/providers/microsoft\.hybridcompute", self._provider),
-            ("GET", MACHINE_PATH, needing("read", self._get)),
-            ("PUT", MACHINE_PATH, needing("write", self._put)),
-            ("PATCH", MACHINE_PATH, needing("write", self._patch)),
-            ("DELETE", MACHINE_PATH, needing("delete", self._delete)),
+            ArmRoute("GET", r"/subscriptions/[^/]+/providers/microsoft\.hybridcompute", "", self._provider),
+            ArmRoute("GET", MACHINE_PATH, f"{MACHINE_TYPE}/read", self._get),
+            ArmRoute("PUT", MACHINE_PATH, f"{MACHINE_TYPE}/write", self._put),
+            ArmRoute("PATCH", MACHINE_PATH, f"{MACHINE_TYPE}/write", self._patch),
+            ArmRoute("DELETE", MACHINE_PATH, f"{MACHINE_TYPE}/delete", self._delete),
         ]
 
     async def _provider(self, *_: object) -> Response:
@@ -76,10 +70,10 @@ class HybridCompute:
         document = {"namespace": "Microsoft.HybridCompute", "registrationState": "Registered", "resourceTypes": kinds}
         return JSONResponse(document)
 
-    async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _get(self, _: Request, found: re.Match[str]) -> Response:
         return JSONResponse(public_document(self._known(found["id"])))
 
-    async def _put(self, request: Request, _: str, found: re.Match[str]) -> Response:
+    async def _put(self, request: Request, found: re.Match[str]) -> Response:
         body = await read_document(request)
         known, properties = self._machines.find(found["id"]), body.get("properties") or {}
         if not body.get("location"):
@@ -120,13 +114,13 @@ class HybridCompute:
         tenant = self._mint.directory.tenant
         return {"type": "SystemAssigned", "principalId": principal.object_id, "tenantId": tenant}
 
-    async def _patch(self, request: Request, _: str, found: re.Match[str]) -> Response:
+    async def _patch(self, request: Request, found: re.Match[str]) -> Response:
         machine, body = self._known(found["id"]), await read_document(request)
         changed = {**machine, "tags": body.get("tags", machine["tags"])}
         self._machines.put(changed)
         return JSONResponse(public_document(changed))
 
-    async def _delete(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _delete(self, _: Request, found: re.Match[str]) -> Response:
         machine = self._machines.find(found["id"])
         if machine is None:
             return Response(status_code=204)

@@ -6,6 +6,7 @@ import json
 import secrets
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import read_document
 from aks_flex_lab.arm.network_resources import NetworkResources
 from aks_flex_lab.arm.openvpn import client_archive
+from aks_flex_lab.arm.resource_manager import ArmRoute
 from aks_flex_lab.files import write_atomically
 
 if TYPE_CHECKING:
@@ -27,26 +29,22 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.arm.documents import Document
     from aks_flex_lab.arm.network_resources import NetworkResource
-    from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
+    from aks_flex_lab.arm.resource_manager import ResourceManagerFront
 
 PROVIDER_PATH = r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.network"
-KIND = r"(?P<kind>virtualnetworks|publicipaddresses|virtualnetworkgateways|virtualnetworks/[^/]+/subnets)"
-RESOURCE_PATH = rf"(?P<id>{PROVIDER_PATH}/{KIND}/(?P<name>[^/]+))"
 LOCATION_PATH = r"/subscriptions/[^/]+/providers/microsoft\.network/locations/[^/]+"
-NAMES = {
-    "virtualnetworks": "virtualNetworks",
-    "publicipaddresses": "publicIPAddresses",
-    "virtualnetworkgateways": "virtualNetworkGateways",
-}
 GATEWAYS, SUBNETS = "virtualNetworkGateways", "virtualNetworks/subnets"
 RETRY_HEADERS = {"Retry-After": "1"}
 MAX_ROOT_CERTIFICATES = 20
 
 
-def kind_of(found: re.Match[str]) -> str:
-    """Returns ARM's name of the type of a requested resource."""
-    kind = found["kind"].lower()
-    return NAMES.get(kind, SUBNETS)
+# The path of each type of resource.
+KINDS = {
+    "virtualNetworks": "virtualnetworks",
+    "publicIPAddresses": "publicipaddresses",
+    GATEWAYS: "virtualnetworkgateways",
+    SUBNETS: "virtualnetworks/[^/]+/subnets",
+}
 
 
 @dataclass(frozen=True)
@@ -62,17 +60,25 @@ class NetworkProvider:
         """Serves profile archives to any client with the link, as Azure Storage does."""
         return [Route("/profiles/{name}", self._download)]
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        network = _NetworkHandlers(resource_manager, self.resources, self)
-        return [
-            ("GET", f"{PROVIDER_PATH}/{KIND}", network.list),
-            ("GET", RESOURCE_PATH, network.get),
-            ("PUT", RESOURCE_PATH, network.put),
-            ("DELETE", RESOURCE_PATH, network.delete),
-            ("POST", rf"{RESOURCE_PATH}/generatevpnprofile", network.profile),
-            ("GET", rf"{LOCATION_PATH}/operations/(?P<name>[^/]+)", network.operation),
-            ("GET", rf"{LOCATION_PATH}/operationresults/(?P<name>[^/]+)", network.result),
-        ]
+    def routes_in(self, _: ResourceManagerFront) -> list[ArmRoute]:
+        network = _NetworkHandlers(self.resources, self)
+        operations, results = (
+            f"{LOCATION_PATH}/{each}/(?P<name>[^/]+)" for each in ("operations", "operationresults")
+        )
+        routes = [ArmRoute("GET", operations, "", network.operation), ArmRoute("GET", results, "", network.result)]
+        for kind, path in KINDS.items():
+            action, collection = f"Microsoft.Network/{kind}", f"{PROVIDER_PATH}/{path}"
+            resource = rf"(?P<id>{collection}/(?P<name>[^/]+))"
+            routes += [
+                ArmRoute("GET", collection, f"{action}/read", network.list),
+                ArmRoute("GET", resource, f"{action}/read", network.get),
+                ArmRoute("PUT", resource, f"{action}/write", partial(network.put, kind)),
+                ArmRoute("DELETE", resource, f"{action}/delete", network.delete),
+                ArmRoute(
+                    "POST", f"{resource}/generatevpnprofile", f"{action}/generatevpnprofile/action", network.profile
+                ),
+            ]
+        return routes
 
     async def _download(self, request: Request) -> Response:
         path = self.state / "profiles" / f"{request.path_params['name']}.json"
@@ -90,21 +96,17 @@ class NetworkProvider:
 
 @dataclass(frozen=True)
 class _NetworkHandlers:
-    front: ResourceManagerFront
     resources: NetworkResources
     own: NetworkProvider
 
-    async def list(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found, "read", request.url.path)
+    async def list(self, request: Request, _: re.Match[str]) -> Response:
         return JSONResponse({"value": [self._shown(each) for each in self.resources.listed(request.url.path)]})
 
-    async def get(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found, "read", found["id"])
+    async def get(self, _: Request, found: re.Match[str]) -> Response:
         return JSONResponse(self._shown(self._known(found["id"])))
 
-    async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        kind, id_ = kind_of(found), found["id"]
-        self._need(caller, found, "write", id_)
+    async def put(self, kind: str, request: Request, found: re.Match[str]) -> Response:
+        id_ = found["id"]
         before = self.resources.find(id_)
         if_match = request.headers.get("if-match")
         if if_match and (before is None or before.document["etag"] != if_match):
@@ -122,8 +124,7 @@ class _NetworkHandlers:
         headers = {"Azure-AsyncOperation": self._link("operations", id_), **RETRY_HEADERS}
         return JSONResponse(self._shown(made), 200 if before else 201, headers=headers)
 
-    async def delete(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found, "delete", found["id"])
+    async def delete(self, _: Request, found: re.Match[str]) -> Response:
         if self.resources.find(found["id"]) is None:
             return Response(status_code=204)
         if users := self._gateways_with(found["id"]):
@@ -132,14 +133,13 @@ class _NetworkHandlers:
         headers = {"Azure-AsyncOperation": self._link("operations", ""), **RETRY_HEADERS}
         return Response(status_code=202, headers=headers)
 
-    async def profile(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        self._need(caller, found, "generatevpnprofile/action", found["id"])
+    async def profile(self, _: Request, found: re.Match[str]) -> Response:
         self._known(found["id"])
         return Response(
             status_code=202, headers={"Location": self._link("operationResults", found["id"]), **RETRY_HEADERS}
         )
 
-    async def operation(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
+    async def operation(self, _: Request, found: re.Match[str]) -> Response:
         known = self._target(found["name"])
         state = known.state if known else "Succeeded"
         status: dict[str, Any] = {"status": "InProgress" if state == "Updating" else state}
@@ -147,7 +147,7 @@ class _NetworkHandlers:
             status["error"] = {"code": known.fail, "message": "This failure was injected by the lab."}
         return JSONResponse(status, headers=RETRY_HEADERS)
 
-    async def result(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
+    async def result(self, _: Request, found: re.Match[str]) -> Response:
         known = self._target(found["name"])
         if known and not known.ready:
             return Response(status_code=202, headers=RETRY_HEADERS)
@@ -167,9 +167,6 @@ class _NetworkHandlers:
         if known is None:
             raise arm_errors.not_found(id_)
         return known
-
-    def _need(self, caller: str, found: re.Match[str], verb: str, scope: str) -> None:
-        self.front.require_action(caller, f"Microsoft.Network/{kind_of(found)}/{verb}", scope)
 
     def _check_gateway(self, body: Document) -> None:
         clients = body.get("properties", {}).get("vpnClientConfiguration") or {}

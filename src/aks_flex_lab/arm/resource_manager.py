@@ -16,7 +16,7 @@ from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.managed_clusters import subscription_document
 from aks_flex_lab.arm.provider_proxy import PROVIDER_PATHS
-from aks_flex_lab.arm.role_assignments import BUILT_IN_ROLES, ROLES_BY_ID
+from aks_flex_lab.arm.role_assignments import AKS, ASSIGNMENT_TYPE, BUILT_IN_ROLES, ROLES_BY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.arm.role_assignments import RoleAssignments
     from aks_flex_lab.entra.tokens import TokenIssuer
 
-    Handler = Callable[[Request, str, re.Match[str]], Awaitable[Response]]
+    Handler = Callable[[Request, re.Match[str]], Awaitable[Response]]
 
 
 PUBLIC_AUDIENCES = ("https://management.azure.com", "https://management.core.windows.net")
@@ -38,10 +38,27 @@ CLUSTER_PATH = (
 ASSIGNMENTS_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization/roleassignments"
 
 
-class LabResourceProvider(Protocol):
-    """A built-in resource provider: its handlers by method and path."""
+@dataclass(frozen=True)
+class ArmRoute:
+    """The handler of a method and a path, and the action that the caller must be allowed; none if it is empty."""
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]: ...
+    method: str
+    path: str
+    action: str
+    handler: Handler
+
+    def scope(self, found: re.Match[str]) -> str:
+        """Returns where the caller needs the action: at the resource of the path, without the action of a POST."""
+        scope: str | None = found.groupdict().get("scope")
+        if scope is not None:
+            return scope
+        return found[0].rpartition("/")[0] if self.method == "POST" else found[0]
+
+
+class LabResourceProvider(Protocol):
+    """A built-in resource provider."""
+
+    def routes_in(self, resource_manager: ResourceManagerFront) -> list[ArmRoute]: ...
 
 
 @dataclass(frozen=True)
@@ -76,25 +93,35 @@ class ResourceManagerFront:
             raise LabArmError(
                 400, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required."
             )
-        for method, pattern, handler in self._handlers():
-            found = re.fullmatch(pattern, path.rstrip("/"), re.IGNORECASE)
-            if found and method == request.method:
-                return await handler(request, who, found)
+        request.state.caller = who
+        for route in self._routes():
+            found = re.fullmatch(route.path, path.rstrip("/"), re.IGNORECASE)
+            if found and route.method == request.method:
+                scope = route.scope(found)
+                if route.action and not self.assignments.allows(who, route.action, scope):
+                    raise arm_errors.unauthorized(who, route.action, scope)
+                return await route.handler(request, found)
         raise arm_errors.not_found(path)
 
-    def _handlers(self) -> list[tuple[str, str, Handler]]:
+    def _routes(self) -> list[ArmRoute]:
+        assignment = f"{ASSIGNMENTS_PATH}/(?P<name>[^/]+)"
         return [
-            ("GET", "/subscriptions", self._subscriptions),
-            ("GET", "/subscriptions/[^/]+", self._subscription),
-            ("GET", "/tenants", self._tenants),
-            ("GET", ASSIGNMENTS_PATH, self._list_assignments),
-            ("GET", ASSIGNMENTS_PATH + "/[^/]+", self._get_assignment),
-            ("PUT", ASSIGNMENTS_PATH + "/(?P<name>[^/]+)", self._put_assignment),
-            ("DELETE", ASSIGNMENTS_PATH + "/[^/]+", self._delete_assignment),
-            ("GET", CLUSTER_PATH, self._cluster),
-            ("POST", CLUSTER_PATH + "/listclusteradmincredential", self._credential),
-            ("POST", CLUSTER_PATH + "/listclusterusercredential", self._user_credential),
-            *(each for provider in self.providers for each in provider.handlers(self)),
+            ArmRoute("GET", "/subscriptions", "", self._subscriptions),
+            ArmRoute("GET", "/subscriptions/[^/]+", "", self._subscription),
+            ArmRoute("GET", "/tenants", "", self._tenants),
+            ArmRoute("GET", ASSIGNMENTS_PATH, f"{ASSIGNMENT_TYPE}/read", self._list_assignments),
+            ArmRoute("GET", assignment, f"{ASSIGNMENT_TYPE}/read", self._get_assignment),
+            ArmRoute("PUT", assignment, f"{ASSIGNMENT_TYPE}/write", self._put_assignment),
+            ArmRoute("DELETE", assignment, f"{ASSIGNMENT_TYPE}/delete", self._delete_assignment),
+            ArmRoute("GET", CLUSTER_PATH, f"{AKS}/read", self._cluster),
+            *(
+                ArmRoute("POST", f"{CLUSTER_PATH}/{action.lower()}", f"{AKS}/{action}/action", handler)
+                for action, handler in (
+                    ("listClusterAdminCredential", self._credential),
+                    ("listClusterUserCredential", self._user_credential),
+                )
+            ),
+            *(route for provider in self.providers for route in provider.routes_in(self)),
         ]
 
     def _endpoints(self) -> dict[str, Any]:
@@ -123,10 +150,6 @@ class ResourceManagerFront:
             raise arm_errors.unauthenticated("InvalidAuthenticationToken", message, login, tenant)
         return str(claims["oid"])
 
-    def require_action(self, caller: str, action: str, scope: str) -> None:
-        if not self.assignments.allows(caller, action, scope):
-            raise arm_errors.unauthorized(caller, action, scope)
-
     async def _subscriptions(self, *_: object) -> Response:
         return JSONResponse({"value": [subscription_document(self.token_issuer.directory.tenant)]})
 
@@ -137,47 +160,42 @@ class ResourceManagerFront:
         tenant = self.token_issuer.directory.tenant
         return JSONResponse({"value": [{"id": f"/tenants/{tenant}", "tenantId": tenant, "displayName": "lab"}]})
 
-    def cluster(self, caller: str, action: str, id: str, scope: str = "") -> ManagedCluster:  # noqa: A002 - ARM's own word
-        """Returns a cluster after it has checked the caller's role on it, or on a scope in it."""
-        self.require_action(caller, f"Microsoft.ContainerService/managedClusters/{action}", scope or id)
+    def cluster(self, id: str) -> ManagedCluster:  # noqa: A002 - ARM's own word
         cluster = self.resources.find(id)
         if cluster is None:
             raise arm_errors.not_found(id)
         return cluster
 
-    async def _cluster(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "read", found["id"])
+    async def _cluster(self, _: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found["id"])
         return JSONResponse(cluster.shown(self.token_issuer.directory.tenant, self.pool_profiles(cluster.id)))
 
-    async def _credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "listClusterAdminCredential/action", found["id"])
+    async def _credential(self, _: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found["id"])
         value = base64.b64encode(Path(cluster.kubeconfig).read_bytes()).decode()
         return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
 
-    async def _user_credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+    async def _user_credential(self, _: Request, found: re.Match[str]) -> Response:
         """Returns a kubeconfig without a credential: kubelogin signs in, as in a cluster with Entra ID."""
-        cluster = self.cluster(caller, "listClusterUserCredential/action", found["id"])
+        cluster = self.cluster(found["id"])
         document = yaml.safe_load(Path(cluster.kubeconfig).read_text())
         login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": ["get-token"]}
         document["users"] = [{"name": each["name"], "user": {"exec": login}} for each in document.get("users") or ()]
         value = base64.b64encode(yaml.safe_dump(document).encode()).decode()
         return JSONResponse({"kubeconfigs": [{"name": "clusterUser", "value": value}]})
 
-    async def _list_assignments(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+    async def _list_assignments(self, request: Request, found: re.Match[str]) -> Response:
         return JSONResponse(
             {"value": self.assignments.listed(found["scope"], request.query_params.get("$filter", ""))}
         )
 
-    async def _get_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+    async def _get_assignment(self, request: Request, _: re.Match[str]) -> Response:
         assignment = self.assignments.find(request.url.path)
         if assignment is None:
             raise LabArmError(404, "RoleAssignmentNotFound", "The role assignment is not found.")
         return JSONResponse(assignment)
 
-    async def _put_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self.require_action(caller, "Microsoft.Authorization/roleAssignments/write", found["scope"])
+    async def _put_assignment(self, request: Request, found: re.Match[str]) -> Response:
         try:
             properties = (await request.json())["properties"]
             definition, principal = str(properties["roleDefinitionId"]), str(properties["principalId"])
@@ -185,8 +203,7 @@ class ResourceManagerFront:
             raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
         return JSONResponse(self.assignments.put(found["scope"], definition, principal, found["name"]), 201)
 
-    async def _delete_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        self.require_action(caller, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
+    async def _delete_assignment(self, request: Request, _: re.Match[str]) -> Response:
         assignment = self.assignments.find(request.url.path)
         if assignment is None:
             return Response(status_code=204)
@@ -201,15 +218,15 @@ ROLE_NAME_FILTER = re.compile(r"roleName eq '([^']*)'", re.IGNORECASE)
 class RoleDefinitions:
     """Serves the built-in role definitions to every authenticated caller."""
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        async def permissions(_: Request, caller: str, found: re.Match[str]) -> Response:
-            roles = resource_manager.assignments.roles(caller, found["scope"])
+    def routes_in(self, resource_manager: ResourceManagerFront) -> list[ArmRoute]:
+        async def permissions(request: Request, found: re.Match[str]) -> Response:
+            roles = resource_manager.assignments.roles(request.state.caller, found["scope"])
             return JSONResponse({"value": [role.permissions() for role in roles]})
 
         return [
-            ("GET", AUTHORIZATION_PATH + "/permissions", permissions),
-            ("GET", AUTHORIZATION_PATH + "/roledefinitions", self._listed),
-            ("GET", AUTHORIZATION_PATH + "/roledefinitions/(?P<id>[^/]+)", self._shown),
+            ArmRoute("GET", AUTHORIZATION_PATH + "/permissions", "", permissions),
+            ArmRoute("GET", AUTHORIZATION_PATH + "/roledefinitions", "", self._listed),
+            ArmRoute("GET", AUTHORIZATION_PATH + "/roledefinitions/(?P<id>[^/]+)", "", self._shown),
         ]
 
     async def _listed(self, request: Request, *_: object) -> Response:
@@ -217,7 +234,7 @@ class RoleDefinitions:
         found = [role for role in BUILT_IN_ROLES if role_name is None or role.name.lower() == role_name[1].lower()]
         return JSONResponse({"value": [role.shown() for role in found]})
 
-    async def _shown(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _shown(self, _: Request, found: re.Match[str]) -> Response:
         role = ROLES_BY_ID.get(found["id"].lower())
         if role is None:
             raise LabArmError(404, "RoleDefinitionDoesNotExist", f"The role definition {found['id']} does not exist.")

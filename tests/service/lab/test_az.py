@@ -15,7 +15,7 @@ from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_node.azure.roles import CLUSTER_ROLES
 from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
-from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
+from tests.service.lab.cloud_harness import CLUSTER, OWNER
 from tests.service.lab.kubernetes_harness import running_kubernetes
 from tests.service.lab.pool_harness import QUICK, register_cluster
 from tests.wait import until
@@ -109,11 +109,3 @@ def test_az_shows_and_upgrades_a_flex_node_pool(
         assert az("aks", "machine", "list", *named, "--nodepool-name", "flex") == []
         az("aks", "nodepool", "delete", *named, "--name", "flex")
         assert [each["name"] for each in az("aks", "nodepool", "list", *named)] == ["system"]
-
-
-def test_az_reports_authorization_failure_with_missing_action(cloud: Cloud, tmp_path: Path) -> None:
-    az = Az.signed_in(cloud, tmp_path, READER, CLUSTER)
-    refused = az.run("aks", "get-credentials", "--admin", *IN_GROUP, "--name", "plant", "--file", "-", check=False)
-    assert not refused.ok
-    assert "(AuthorizationFailed)" in refused.err
-    assert "listClusterAdminCredential/action" in refused.err

@@ -12,9 +12,8 @@ import pytest
 import requests
 import urllib3
 from azure.core.exceptions import ClientAuthenticationError
-from azure.identity import CredentialUnavailableError, ManagedIdentityCredential
 
-from aks_flex_lab.entra.directory import TENANT_ID, MachineIdentities
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import AzureCallError
 from tests.service.lab.cloud_harness import running_metadata
@@ -116,19 +115,6 @@ def test_unknown_tenant_is_refused(cloud: Cloud) -> None:
         signed_in(cloud, principal, "right", other).get_token("https://x/.default")
 
 
-def test_msal_signs_in_confidential_client(cloud: Cloud) -> None:
-    principal = cloud.directory.service_principal("msal", "right")
-    program = msal.ConfidentialClientApplication(
-        principal.client_id,
-        client_credential="right",
-        authority=f"{cloud.url}/{TENANT_ID}",
-        instance_discovery=False,
-        http_client=trusting(cloud),
-    )
-    answer = program.acquire_token_for_client(["https://management.azure.com/.default"])
-    assert claims(answer["access_token"])["oid"] == principal.object_id
-
-
 @pytest.mark.filterwarnings("ignore:This API has been deprecated")  # a test can only use a password
 def test_user_signs_in_by_password_and_gets_tokens_silently(cloud: Cloud) -> None:
     user = cloud.directory.user("ann@flex.internal", "pass word", groups=("ops-group",))
@@ -167,12 +153,6 @@ def test_machine_cannot_use_managed_identity_of_another_machine(cloud: Cloud, ma
     with pytest.raises(AzureCallError, match="Identity not found") as caught:
         credentials.managed_identity(other.client_id).get_token("https://x/.default")
     assert caught.value.name == "managed-identity-not-found"
-
-
-def test_azure_identity_reports_missing_managed_identity(cloud: Cloud, machine: EntraPrincipal) -> None:
-    MachineIdentities(cloud.state).set("127.0.0.1", [])
-    with pytest.raises(CredentialUnavailableError, match="Identity not found"):
-        ManagedIdentityCredential().get_token("https://x/.default")
 
 
 def test_metadata_service_requires_metadata_header(machine: EntraPrincipal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,12 @@ import datetime
 import itertools
 import time
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
-from azure.core import MatchConditions
 from azure.core.exceptions import (
     HttpResponseError,
-    ResourceExistsError,
     ResourceNotFoundError,
 )
 from azure.mgmt.containerservice.models import (
@@ -38,7 +35,7 @@ from tests.service.lab.pool_harness import CONTROL_PLANE, GROUP, register_cluste
 from tests.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
@@ -76,13 +73,9 @@ def get_pool(aks: Aks) -> Any:
     return aks.owner.agent_pools.get(GROUP, aks.name, "edge").properties
 
 
-def put_machine(aks: Aks, name: str, condition: Mapping[str, Any] = MappingProxyType({}), **kubernetes: Any) -> Any:
+def put_machine(aks: Aks, name: str, **kubernetes: Any) -> Any:
     body = Machine(properties=MachineProperties(kubernetes=MachineKubernetesProfile(**kubernetes)))
-    return aks.owner.machines.begin_create_or_update(GROUP, aks.name, "edge", name, body, **condition).result()
-
-
-def if_match(etag: str) -> dict[str, Any]:
-    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+    return aks.owner.machines.begin_create_or_update(GROUP, aks.name, "edge", name, body).result()
 
 
 def get_machine(aks: Aks, name: str) -> Any:
@@ -171,11 +164,6 @@ def test_bootstrap_data_has_a_token_of_the_cluster_for_one_hour(aks: Aks) -> Non
     assert data.azure.bootstrap_token.token not in aks.cloud.log.read_text()
 
 
-def test_bootstrap_data_of_another_kind_of_pool_is_refused(aks: Aks) -> None:
-    with refused(400, "OperationNotSupported"):
-        aks.owner.agent_pools.list_bootstrap_data(GROUP, aks.name, "system", {})
-
-
 def test_machine_takes_omitted_settings_from_its_pool(aks: Aks) -> None:
     put_pool(aks, orchestrator_version=OLD, node_labels={"site": "north"}, max_pods=50)
     made = put_machine(aks, "Edge-1", max_pods=60).properties
@@ -204,30 +192,6 @@ def test_etag_changes_with_settings_and_not_with_status(aks: Aks) -> None:
     assert seen.kubernetes.current_orchestrator_version == CONTROL_PLANE
     assert (seen.status.vm_state, seen.status.drift_action) == ("Running", "Recreate")
     assert put_machine(aks, "edge-1", node_labels={"a": "2"}).properties.e_tag != first
-
-
-def test_etag_of_the_body_is_the_condition_of_a_change(aks: Aks) -> None:
-    put_pool(aks)
-    etag = put_machine(aks, "edge-1").properties.e_tag
-    with pytest.raises(ResourceExistsError) as exists:
-        put_machine(aks, "edge-1", {"match_condition": MatchConditions.IfMissing}, max_pods=30)
-    assert exists.value.status_code == 412
-    changed = put_machine(aks, "edge-1", if_match(etag), max_pods=30)
-    assert changed.properties.kubernetes.max_pods == 30
-
-
-def test_sdk_follows_an_operation_by_its_headers(aks: Aks) -> None:
-    put_pool(aks)
-    aks.asked.clear()
-    put_machine(aks, "edge-1")
-    (first, *polls, last), machine = aks.asked, f"{aks.id}/agentPools/edge/machines/edge-1"
-    assert (first, last) == (("PUT", machine), ("GET", machine))
-    assert polls
-    assert all("/operations/" in path for _, path in polls)
-    aks.asked.clear()
-    delete_machines(aks, "edge-1")
-    assert "/operations/" in aks.asked[1][1]
-    assert "/operationresults/" in aks.asked[-1][1]
 
 
 def test_labels_and_taints_of_a_machine_are_written_to_its_node(aks: Aks) -> None:

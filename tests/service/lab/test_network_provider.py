@@ -11,15 +11,12 @@ import urllib3
 
 from aks_flex_lab.arm import openvpn
 from aks_flex_lab.arm.network_resources import NetworkDelays, NetworkResources
-from aks_flex_lab.arm.openvpn import find_gateway
 from aks_flex_lab.files import write_atomically
 from aks_flex_node.agent.arc.azure_client import gateway_grants
 from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
 from aks_flex_node.azure.roles import CLUSTER_USER
-from tests.az_extension.warm_az import warmed
-from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
 from tests.service.lab.test_resource_manager import somebody
 from tests.unit.agent.config.builders import PEM
@@ -27,7 +24,6 @@ from tests.unit.agent.vpn.fakes import quick_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.service.lab.cloud_harness import Cloud
 
@@ -115,21 +111,6 @@ def test_gateway_update_with_stale_etag_is_refused(owner: ArmSender) -> None:
     assert (caught.value.status, caught.value.code) == (412, "PreconditionFailed")
 
 
-def test_operation_fails_when_failure_is_configured(owner: ArmSender, resources: NetworkResources) -> None:
-    resources.set_delays(NetworkDelays(seconds=0.3, fail="NoRoom"))
-    with pytest.raises(AzureCallError) as caught:
-        whole(owner)
-    assert caught.value.code == "NoRoom"
-    assert owner.send("GET", GATEWAY, API).body["properties"]["provisioningState"] == "Failed"
-    assert made(owner, GATEWAY, gateway_body([ROOT]))["properties"]["provisioningState"] == "Succeeded"
-
-
-def test_gateway_with_more_than_twenty_roots_is_refused(owner: ArmSender) -> None:
-    with pytest.raises(AzureCallError) as caught:
-        whole(owner, [{**ROOT, "name": f"n{number}"} for number in range(21)])
-    assert caught.value.status == 400
-
-
 def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmSender) -> None:
     whole(owner)
     reader = ArmSender(somebody(cloud, READER, GROUP)[1])
@@ -183,35 +164,3 @@ def test_vpn_profile_is_downloadable_only_with_signed_url(cloud: Cloud, owner: A
         assert pool.request("GET", url.partition("?")[0]).status == 403
     assert zipfile.is_zipfile(io.BytesIO(content))
     assert parse_profile(unpack_profile(content)).protocol == "tcp-client"
-
-
-def test_vpn_server_settings_are_read_from_gateway(owner: ArmSender, resources: NetworkResources) -> None:
-    assert find_gateway(each["document"] for each in resources.all().values()) is None
-    whole(owner)
-    found = find_gateway(each["document"] for each in resources.all().values())
-    assert found
-    assert (found.pool, len(found.roots)) == ("192.168.100.0/24", 1)
-
-
-@pytest.mark.long
-def test_az_shows_lists_and_changes_gateways(cloud: Cloud, owner: ArmSender, tmp_path: Path) -> None:
-    whole(owner)
-    with warmed(Az.signed_in(cloud, tmp_path / "azure", OWNER, GROUP)) as warm:
-        look_at_gateways(warm, tmp_path / "root.cer")
-
-
-def look_at_gateways(az: Az, certificate: Path) -> None:
-    group = ("--resource-group", GROUP.rpartition("/")[2])
-    shown = az("network", "vnet-gateway", "show", *group, "--name", "gw")
-    assert shown["vpnClientConfiguration"]["vpnClientRootCertificates"][0]["name"] == "machine"
-    assert [each["name"] for each in az("network", "vnet-gateway", "list", *group)] == ["gw"]
-    assert [each["name"] for each in az("network", "vnet", "list", *group)] == ["net"]
-    assert az("network", "public-ip", "show", *group, "--name", "ip")["ipAddress"]
-    certificate.write_text(PEM)
-    named = ("--gateway-name", "gw", "--name", "another")
-    az("network", "vnet-gateway", "root-cert", "create", *group, *named, "--public-cert-data", str(certificate))
-    roots = az("network", "vnet-gateway", "show", *group, "--name", "gw")["vpnClientConfiguration"]
-    assert [each["name"] for each in roots["vpnClientRootCertificates"]] == ["machine", "another"]
-    az("network", "vnet-gateway", "root-cert", "delete", *group, *named)
-    az("network", "vnet-gateway", "delete", *group, "--name", "gw")
-    assert az("network", "vnet-gateway", "list", *group) == []

@@ -45,23 +45,6 @@ def test_every_lab_command_and_option_has_help_text(path: tuple[str, ...], comma
         assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name}"
 
 
-@pytest.mark.parametrize(
-    ("words", "suggestion"),
-    [
-        (["stauts"], "status"),
-        (["machine", "snapshoot"], "snapshot"),
-        (["machine", "add", "m", "--site-name", "x"], "--site"),
-        (["machine", "add", "m", "--os", "bookwurm"], "bookworm"),
-        (["tools", "instal"], "install"),
-    ],
-)
-def test_misspelled_command_or_option_gets_suggestion(words: list[str], suggestion: str) -> None:
-    said = runner.invoke(app, words)
-
-    assert said.exit_code == 2
-    assert suggestion in said.output
-
-
 def test_invalid_lab_name_is_refused() -> None:
     said = runner.invoke(app, ["--lab", "No/Lab", "status"])
 

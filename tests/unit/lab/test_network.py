@@ -35,14 +35,6 @@ def test_full_site_refuses_more_machines() -> None:
         network.free_machine_number(everything)
 
 
-def test_machine_mac_address_is_stable_and_unique() -> None:
-    one, two = network.EdgeSite("a", 10), network.EdgeSite("b", 11)
-
-    assert one.hardware(10) == one.hardware(10)
-    assert len({one.hardware(10), one.hardware(11), two.hardware(10)}) == 3
-    assert int(one.hardware(10)[:2], 16) & 0b11 == 0b10  # locally administered and not multicast
-
-
 def test_dns_resolves_publisher_names_to_lab_addresses() -> None:
     command = dns.dnsmasq_command(lab_layout("one", {}))
 

@@ -29,7 +29,3 @@ def test_wide_area_network_routes_to_the_site_and_the_site_to_its_node() -> None
 
     assert wan == {"198.19.1.0/24": "198.18.1.10", "198.19.2.0/24": "198.18.1.11"}
     assert sites == {"factory": {"198.19.1.0/24": "198.18.10.10"}, "shop": {"198.19.2.0/24": "198.18.11.12"}}
-
-
-def test_site_without_nodes_loses_its_routes() -> None:
-    assert router_tables([FACTORY], []) == ({}, {"factory": {}})

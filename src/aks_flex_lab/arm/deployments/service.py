@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from aks_flex_lab.arm.arm_errors import LabArmError, invalid_content
 from aks_flex_lab.arm.deployments.expressions import DeploymentTarget, TemplateError
 from aks_flex_lab.arm.deployments.templates import SECURE_TYPES, plan_deployment, public_value
+from aks_flex_lab.arm.resource_manager import ArmRoute
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.arm.deployments.templates import DeploymentPlan
     from aks_flex_lab.arm.managed_clusters import ManagedClusters
-    from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
+    from aks_flex_lab.arm.resource_manager import ResourceManagerFront
 
 
 ErrorDocument = dict[str, Any]
@@ -134,28 +135,19 @@ class Deployments:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._secure: dict[str, dict[str, Any]] = {}
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        def needing(what: str, handler: Handler) -> Handler:
-            async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
-                resource_manager.require_action(caller, f"{DEPLOYMENT_TYPE}/{what}", _deployment_key(found))
-                self._target(found)
-                return await handler(request, caller, found)
-
-            return checked
-
-        async def put(request: Request, _: str, found: re.Match[str]) -> Response:
-            return await self._put(request, found, resource_manager)
-
+    def routes_in(self, resource_manager: ResourceManagerFront) -> list[ArmRoute]:
         outputs = "listOutputsWithSecureValues"
         return [
-            ("GET", DEPLOYMENT_PATH, needing("read", self._get)),
-            ("PUT", DEPLOYMENT_PATH, needing("write", put)),
-            ("POST", DEPLOYMENT_PATH + "/validate", needing("validate/action", self._validate)),
-            ("POST", f"{DEPLOYMENT_PATH}/{outputs.lower()}", needing(f"{outputs}/action", self._outputs)),
-            ("GET", DEPLOYMENT_PATH + "/operationstatuses/[^/]+", needing("operationstatuses/read", self._status)),
+            ArmRoute("GET", DEPLOYMENT_PATH, f"{DEPLOYMENT_TYPE}/read", self._get),
+            ArmRoute("PUT", DEPLOYMENT_PATH, f"{DEPLOYMENT_TYPE}/write", partial(self._put, resource_manager)),
+            ArmRoute("POST", DEPLOYMENT_PATH + "/validate", f"{DEPLOYMENT_TYPE}/validate/action", self._validate),
+            ArmRoute(
+                "POST", f"{DEPLOYMENT_PATH}/{outputs.lower()}", f"{DEPLOYMENT_TYPE}/{outputs}/action", self._outputs
+            ),
+            ArmRoute("GET", DEPLOYMENT_PATH + "/operationstatuses/[^/]+", f"{DEPLOYMENT_TYPE}/read", self._status),
         ]
 
-    async def _put(self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront) -> Response:
+    async def _put(self, resource_manager: ResourceManagerFront, request: Request, found: re.Match[str]) -> Response:
         planned = await self._planned(request, found)
         key = _deployment_key(found)
         if key in self._running:
@@ -188,22 +180,22 @@ class Deployments:
             properties["outputResources"] = [{"id": each} for each in run.made]
             properties["provisioningState"] = state
 
-    async def _validate(self, request: Request, _: str, found: re.Match[str]) -> Response:
+    async def _validate(self, request: Request, found: re.Match[str]) -> Response:
         planned = await self._planned(request, found)
         document = _document(planned, "Succeeded", str(uuid.uuid4()))
         document["properties"]["validatedResources"] = [{"id": each.id} for each in planned.resources]
         return JSONResponse(document)
 
-    async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _get(self, _: Request, found: re.Match[str]) -> Response:
         return JSONResponse(self._known(found))
 
-    async def _outputs(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _outputs(self, _: Request, found: re.Match[str]) -> Response:
         document = self._known(found)
         plain = {name: each.get("value") for name, each in document["properties"].get("outputs", {}).items()}
         secure = self._secure.get(_deployment_key(found), {})
         return JSONResponse({**plain, **secure}, headers={"Cache-Control": "no-store"})
 
-    async def _status(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _status(self, _: Request, found: re.Match[str]) -> Response:
         properties = self._known(found)["properties"]
         status = {"status": properties["provisioningState"]}
         if "error" in properties:

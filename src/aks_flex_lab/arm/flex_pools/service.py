@@ -14,7 +14,8 @@ from aks_flex_lab.arm.flex_pools import requests, views
 from aks_flex_lab.arm.flex_pools.controller import PoolController
 from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolOperation
 from aks_flex_lab.arm.flex_pools.nodes import CLUSTER_ERRORS
-from aks_flex_lab.arm.resource_manager import CLUSTER_PATH
+from aks_flex_lab.arm.resource_manager import CLUSTER_PATH, ArmRoute
+from aks_flex_lab.arm.role_assignments import AKS
 
 if TYPE_CHECKING:
     import re
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from aks_flex_lab.arm.documents import Document
     from aks_flex_lab.arm.flex_pools.model import FlexPool, PoolMachine, PoolResource
     from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
-    from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
+    from aks_flex_lab.arm.resource_manager import ResourceManagerFront
 
+POOLS = f"{AKS}/agentPools"
 POOLS_PATH = CLUSTER_PATH + "/agentpools"
 POOL_PATH = POOLS_PATH + "/(?P<pool>[^/]+)"
 MACHINES_PATH = POOL_PATH + "/machines"
@@ -55,21 +57,23 @@ class FlexPools:
         """Returns the flex pools as the document of their cluster lists them."""
         return [views.pool_profile(each) for each in self.store.read().pools_of(cluster_id)]
 
-    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+    def routes_in(self, resource_manager: ResourceManagerFront) -> list[ArmRoute]:
         pools = _PoolHandlers(resource_manager, self)
         machines = _MachineHandlers(resource_manager, self)
         return [
-            ("GET", POOLS_PATH, pools.list),
-            ("GET", POOL_PATH, pools.get),
-            ("PUT", POOL_PATH, pools.put),
-            ("DELETE", POOL_PATH, pools.delete),
-            ("POST", POOL_PATH + "/listbootstrapdata", pools.bootstrap_data),
-            ("POST", POOL_PATH + "/deletemachines", machines.delete),
-            ("GET", MACHINES_PATH, machines.list),
-            ("GET", MACHINE_PATH, machines.get),
-            ("PUT", MACHINE_PATH, machines.put),
-            ("GET", OPERATIONS_PATH + "/operations/(?P<operation>[^/]+)", self._operation),
-            ("GET", OPERATIONS_PATH + "/operationresults/(?P<operation>[^/]+)", self._operation_result),
+            ArmRoute("GET", POOLS_PATH, f"{POOLS}/read", pools.list),
+            ArmRoute("GET", POOL_PATH, f"{POOLS}/read", pools.get),
+            ArmRoute("PUT", POOL_PATH, f"{POOLS}/write", pools.put),
+            ArmRoute("DELETE", POOL_PATH, f"{POOLS}/delete", pools.delete),
+            ArmRoute(
+                "POST", POOL_PATH + "/listbootstrapdata", f"{POOLS}/listBootstrapData/action", pools.bootstrap_data
+            ),
+            ArmRoute("POST", POOL_PATH + "/deletemachines", f"{POOLS}/deleteMachines/action", machines.delete),
+            ArmRoute("GET", MACHINES_PATH, f"{POOLS}/machines/read", machines.list),
+            ArmRoute("GET", MACHINE_PATH, f"{POOLS}/machines/read", machines.get),
+            ArmRoute("PUT", MACHINE_PATH, f"{POOLS}/machines/write", machines.put),
+            ArmRoute("GET", OPERATIONS_PATH + "/operations/(?P<operation>[^/]+)", "", self._operation),
+            ArmRoute("GET", OPERATIONS_PATH + "/operationresults/(?P<operation>[^/]+)", "", self._operation_result),
         ]
 
     def start(self, operation: PoolOperation, cluster: ManagedCluster) -> dict[str, str]:
@@ -96,10 +100,10 @@ class FlexPools:
     def _retry_after(self) -> dict[str, str]:
         return {"Retry-After": str(self.store.timings.retry_after)}
 
-    async def _operation(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _operation(self, _: Request, found: re.Match[str]) -> Response:
         return JSONResponse(views.operation_document(self._known_operation(found)), headers=self._retry_after)
 
-    async def _operation_result(self, _: Request, __: str, found: re.Match[str]) -> Response:
+    async def _operation_result(self, _: Request, found: re.Match[str]) -> Response:
         operation = self._known_operation(found)
         if operation.status == "InProgress":
             return Response(status_code=202, headers=self._retry_after)
@@ -119,9 +123,8 @@ class _Handlers:
     front: ResourceManagerFront
     own: FlexPools
 
-    def cluster(self, caller: str, action: str, found: re.Match[str], scope: str = "") -> ManagedCluster:
-        """Returns the cluster of a request after it has checked the caller's role, as ARM does."""
-        return self.front.cluster(caller, f"agentPools{action}", found["id"], scope)
+    def cluster(self, found: re.Match[str]) -> ManagedCluster:
+        return self.front.cluster(found["id"])
 
     def pool(self, cluster: ManagedCluster, name: str) -> FlexPool:
         pool = self.own.store.read().pools.get(_pool_id(cluster, name).lower())
@@ -134,19 +137,19 @@ class _Handlers:
 
 
 class _PoolHandlers(_Handlers):
-    async def list(self, _: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/read", found)
+    async def list(self, _: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         pools = [views.pool_document(each) for each in self.own.store.read().pools_of(cluster.id)]
         return JSONResponse({"value": [views.system_pool_document(cluster), *pools]})
 
-    async def get(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/read", found, request.url.path)
+    async def get(self, _: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         if found["pool"].lower() == views.SYSTEM_POOL:
             return JSONResponse(views.system_pool_document(cluster))
         return JSONResponse(views.pool_document(self.pool(cluster, found["pool"])))
 
-    async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/write", found, request.url.path)
+    async def put(self, request: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         body, id_ = await read_document(request), _pool_id(cluster, found["pool"])
         if found["pool"].lower() == views.SYSTEM_POOL:
             raise LabArmError(409, "OperationNotAllowed", "The lab does not change this node pool.")
@@ -163,8 +166,8 @@ class _PoolHandlers(_Handlers):
         headers = self.own.start(operation, cluster)
         return JSONResponse(views.pool_document(pool), 200 if known else 201, headers=headers)
 
-    async def delete(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/delete", found, request.url.path)
+    async def delete(self, request: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         with self.own.store.changing() as state:
             known = state.pools.get(_pool_id(cluster, found["pool"]).lower())
             if known is None:
@@ -179,9 +182,8 @@ class _PoolHandlers(_Handlers):
         operation = PoolOperation(kind="deletePool", target=known.id)
         return Response(status_code=202, headers=self.own.start(operation, cluster))
 
-    async def bootstrap_data(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        scope = request.url.path.rpartition("/")[0]
-        cluster = self.cluster(caller, "/listBootstrapData/action", found, scope)
+    async def bootstrap_data(self, _: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         pool = self.pool(cluster, found["pool"])
         nodes, seconds = self.own.controller.nodes_of(pool.id), self.own.store.timings.token_seconds
         try:
@@ -194,21 +196,20 @@ class _PoolHandlers(_Handlers):
 
 
 class _MachineHandlers(_Handlers):
-    async def list(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        scope = request.url.path.rpartition("/")[0]
-        pool = self.pool(self.cluster(caller, "/machines/read", found, scope), found["pool"])
+    async def list(self, _: Request, found: re.Match[str]) -> Response:
+        pool = self.pool(self.cluster(found), found["pool"])
         machines = self.own.store.read().machines_of(pool.id)
         return JSONResponse({"value": [await self._shown(each) for each in machines]})
 
-    async def get(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        pool = self.pool(self.cluster(caller, "/machines/read", found, request.url.path), found["pool"])
+    async def get(self, _: Request, found: re.Match[str]) -> Response:
+        pool = self.pool(self.cluster(found), found["pool"])
         machine = self.own.store.read().machines.get(f"{pool.id}/machines/{found['machine']}".lower())
         if machine is None:
             raise _not_found(f"machine {found['machine']} in agent pool {pool.name}")
         return JSONResponse(await self._shown(machine))
 
-    async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        cluster = self.cluster(caller, "/machines/write", found, request.url.path)
+    async def put(self, request: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         body, pool = await read_document(request), self.pool(cluster, found["pool"])
         id_ = f"{pool.id}/machines/{found['machine']}"
         with self.own.store.changing() as state:
@@ -224,9 +225,8 @@ class _MachineHandlers(_Handlers):
         headers = self.own.start(operation, cluster) if is_changed else None
         return JSONResponse(await self._shown(machine), 200 if known else 201, headers=headers)
 
-    async def delete(self, request: Request, caller: str, found: re.Match[str]) -> Response:
-        scope = request.url.path.rpartition("/")[0]
-        cluster = self.cluster(caller, "/deleteMachines/action", found, scope)
+    async def delete(self, request: Request, found: re.Match[str]) -> Response:
+        cluster = self.cluster(found)
         names = requests.read_machine_names(await read_document(request))
         pool = self.pool(cluster, found["pool"])
         with self.own.store.changing() as state:

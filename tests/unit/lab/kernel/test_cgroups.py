@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aks_flex_lab.kernel.cgroups import join_command, parse_hierarchies
+from aks_flex_lab.kernel.cgroups import parse_hierarchies
 
 OLD_MOUNTS = """\
 tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -41,10 +41,3 @@ def test_cgroup_v2_gives_single_group_to_join() -> None:
 
     assert [each.mount for each in found] == [Path("/sys/fs/cgroup")]
     assert found[0].current == "/user.slice/session-1.scope"
-
-
-def test_join_command_enters_every_group_before_exec() -> None:
-    command = join_command([Path("/a"), Path("/b")], ["sleep", "1"])
-
-    assert command[:2] == ["sh", "-c"]
-    assert command[3:] == ["join", "/a", "/b", "--", "sleep", "1"]

@@ -65,13 +65,3 @@ def test_inotify_limit_is_raised_and_restored(root: Path, tmp_path: Path) -> Non
     assert int(limit.read_text()) == 8192
     host_state.restore_sysctls(tmp_path / "record.json", root)
     assert limit.read_text() == "128"
-
-
-def test_kubelet_sysctl_is_set_and_restored(root: Path, tmp_path: Path) -> None:
-    host_state.record_sysctls(tmp_path / "record.json", root)
-
-    host_state.raise_limits(root)
-    assert (root / "kernel/panic").read_text() == "10"
-    host_state.restore_sysctls(tmp_path / "record.json", root)
-
-    assert (root / "kernel/panic").read_text() == "1"

@@ -33,12 +33,6 @@ def test_program_is_found_by_tool_command_and_version(tmp_path: Path) -> None:
     assert box.path("runc", "runc", "1.4.0").read_text().startswith("runc 1.4.0")
 
 
-def test_unknown_command_error_lists_known_commands(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="containerd has no command 'nerdctl'") as unknown:
-        Toolbox(tmp_path, "amd64").path("containerd", "nerdctl")
-    assert "ctr" in unknown.value.hint
-
-
 def test_missing_or_damaged_tool_is_an_error_that_names_the_command(tmp_path: Path) -> None:
     older = tool("kubernetes", "1.33.13")
     box = Toolbox(tmp_path, "amd64", (older,))
