@@ -38,11 +38,6 @@ class LabPools:
 
     lab: Lab
 
-    def list(self) -> list[PoolDocument]:
-        """Returns the flex node pools."""
-        found = self._send("GET", f"{CLUSTER_ID}/agentPools")["value"]
-        return [each for each in found if each["properties"]["type"] == "FlexNodes"]
-
     def show(self, name: str) -> PoolDocument:
         return self._send("GET", pool_id(name))
 

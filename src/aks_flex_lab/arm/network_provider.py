@@ -35,7 +35,6 @@ PROVIDER_PATH = r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\
 LOCATION_PATH = r"/subscriptions/[^/]+/providers/microsoft\.network/locations/[^/]+"
 GATEWAYS, SUBNETS = "virtualNetworkGateways", "virtualNetworks/subnets"
 RETRY_HEADERS = {"Retry-After": "1"}
-MAX_ROOT_CERTIFICATES = 20
 
 
 # The path of each type of resource.
@@ -169,13 +168,6 @@ class _NetworkHandlers:
         return known
 
     def _check_gateway(self, body: Document) -> None:
-        clients = body.get("properties", {}).get("vpnClientConfiguration") or {}
-        if len(clients.get("vpnClientRootCertificates") or []) > MAX_ROOT_CERTIFICATES:
-            raise LabArmError(
-                400,
-                "VpnClientRootCertificateLimit",
-                f"At most {MAX_ROOT_CERTIFICATES} root certificates are allowed.",
-            )
         for configuration in body.get("properties", {}).get("ipConfigurations") or []:
             address = configuration["properties"].get("publicIPAddress", {}).get("id", "")
             if self.resources.find(address) is None:

@@ -24,7 +24,7 @@ from aks_flex_lab.processes import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT = 1  # increase it when the layout of the repository changes
+FORMAT = 2  # increase it when the layout of the repository changes
 HOST = "packages.microsoft.com"
 URL = f"https://{HOST}"
 RELEASES = {"bookworm": "debian/12/prod", "trixie": "debian/13/prod"}
@@ -129,9 +129,7 @@ class GpgSigner:
     home: Path
 
     def sign(self, folder: Path) -> None:
-        release = folder / "Release"
-        self._gpg("--clearsign", "--output", folder / "InRelease", release)
-        self._gpg("--detach-sign", "--armor", "--output", folder / "Release.gpg", release)
+        self._gpg("--clearsign", "--output", folder / "InRelease", folder / "Release")
 
     def public(self) -> str:
         return self._gpg("--armor", "--export")

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import secrets
-import socket
 import sys
 import time
 import urllib.error
@@ -18,10 +17,8 @@ from typing import Any
 from . import agent_state
 
 API_VERSION = "2024-07-10"
-OPTIONS = (
-    *("access-token", "subscription-id", "resource-group", "resource-name", "tenant-id", "location", "cloud"),
-    *("tags", "correlation-id", "service-principal-id", "service-principal-secret"),
-)
+REQUIRED = ("access-token", "subscription-id", "resource-group", "resource-name", "tenant-id", "location")
+SETTINGS = {*REQUIRED, "cloud", "tags"}
 
 
 class AzcmagentError(Exception):
@@ -30,32 +27,26 @@ class AzcmagentError(Exception):
 
 
 def arguments() -> argparse.Namespace:
+    """The commands and options that the agent of a node uses."""
     parser = argparse.ArgumentParser(prog="azcmagent")
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("connect", "disconnect"):
         command = commands.add_parser(name)
         command.add_argument("--config", type=Path)
         command.add_argument("--force-local-only", action="store_true")
-        for option in OPTIONS:
-            command.add_argument(f"--{option}")
-    show = commands.add_parser("show")
-    show.add_argument("-j", "--json", action="store_true")
+    commands.add_parser("show").add_argument("-j", action="store_true", required=True)
     config = commands.add_parser("config")
-    config.add_argument("verb", choices=["set", "clear"])
+    config.add_argument("verb", choices=["set"])
     config.add_argument("name", choices=["proxy.url"])
-    config.add_argument("value", nargs="?", default="")
-    commands.add_parser("version")
-    commands.add_parser("check")
+    config.add_argument("value")
     return parser.parse_args()
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the options from the file and the command line."""
-    from_file = json.loads(options.config.read_text()) if options.config else {}
-    if strange := set(from_file) - set(OPTIONS):
+    settings: dict[str, str] = json.loads(options.config.read_text()) if options.config else {}
+    if strange := set(settings) - SETTINGS:
         raise AzcmagentError("AZCM0012", f"unknown settings in the configuration file: {', '.join(sorted(strange))}")
-    from_options = {name: getattr(options, name.replace("-", "_")) for name in OPTIONS}
-    return {**from_file, **{name: value for name, value in from_options.items() if value}}
+    return settings
 
 
 def call(method: str, path: str, token: str, body: Any = None) -> dict[str, Any]:
@@ -101,10 +92,9 @@ def resource(settings: dict[str, str]) -> str:
 
 
 def connect(options: argparse.Namespace) -> None:
-    settings = {"resource-name": socket.gethostname(), "cloud": "AzureCloud", **read_settings(options)}
-    for name in ("access-token", "subscription-id", "resource-group", "tenant-id", "location"):
-        if not settings.get(name):
-            raise AzcmagentError("AZCM0011", f"--{name} is required")
+    settings = {"cloud": "AzureCloud", **read_settings(options)}
+    if missing := [name for name in REQUIRED if not settings.get(name)]:
+        raise AzcmagentError("AZCM0011", f"--{missing[0]} is required")
     if agent_state.registered():
         raise AzcmagentError("AZCM0016", "this machine is already connected; disconnect it first")
     secret = secrets.token_urlsafe(48)
@@ -146,7 +136,7 @@ def disconnect(options: argparse.Namespace) -> None:
     print('level=info msg="Disconnected machine from Azure"')
 
 
-def show(options: argparse.Namespace) -> None:
+def show() -> None:
     known = agent_state.registered()
     names = ("resourceName", "resourceGroup", "subscriptionId", "tenantId", "location", "cloud", "vmId", "resourceId")
     status: dict[str, str] = {name: str((known or {}).get(name, "")) for name in names}
@@ -159,7 +149,7 @@ def show(options: argparse.Namespace) -> None:
         "agentErrorCode": "",
         "agentErrorDetails": "",
     }
-    print(json.dumps(status) if options.json else "\n".join(f"{key:<24}: {value}" for key, value in status.items()))
+    print(json.dumps(status))
 
 
 def main() -> None:
@@ -172,10 +162,8 @@ def main() -> None:
         elif options.command == "disconnect":
             disconnect(options)
         elif options.command == "show":
-            show(options)
-        elif options.command == "config":
-            agent_state.write(agent_state.SETTINGS, json.dumps({options.name: options.value}), 0o644)
+            show()
         else:
-            print(f"azcmagent version {agent_state.VERSION}")
+            agent_state.write(agent_state.SETTINGS, json.dumps({options.name: options.value}), 0o644)
     except AzcmagentError as error:
         sys.exit(str(error))
