@@ -83,23 +83,6 @@ def test_token_is_signed_by_published_key(cloud: Cloud) -> None:
     assert jwt.decode(token, jwt.PyJWK.from_dict(key).key, ["RS256"], audience="https://x")["tid"] == TENANT_ID
 
 
-@pytest.mark.parametrize(
-    ("changes", "secret", "number"),
-    [
-        ({}, "wrong", "AADSTS7000215"),
-        ({"secret_expires": 1.0}, "right", "AADSTS7000222"),
-        ({"enabled": False}, "right", "AADSTS7000112"),
-    ],
-)
-def test_rejected_secret_is_refused_with_error_code(
-    cloud: Cloud, changes: dict[str, Any], secret: str, number: str
-) -> None:
-    principal = cloud.directory.service_principal("refused", "right")
-    cloud.directory.change(principal, **changes)
-    with pytest.raises(ClientAuthenticationError, match=number):
-        signed_in(cloud, principal, secret).get_token("https://x/.default")
-
-
 def test_removed_principal_is_unknown(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("gone", "right")
     signed_in(cloud, principal, "right").get_token("https://x/.default")

@@ -6,9 +6,8 @@ import ipaddress
 
 import pytest
 
-from aks_flex_lab import dns, network
+from aks_flex_lab import network
 from aks_flex_lab.errors import LabError
-from aks_flex_lab.layout import lab_layout
 
 
 def test_all_lab_addresses_are_in_benchmark_range() -> None:
@@ -33,11 +32,3 @@ def test_full_site_refuses_more_machines() -> None:
     assert network.free_machine_number(everything - {42}) == 42
     with pytest.raises(LabError, match="cannot have more machines"):
         network.free_machine_number(everything)
-
-
-def test_dns_resolves_publisher_names_to_lab_addresses() -> None:
-    command = dns.dnsmasq_command(lab_layout("one", {}))
-
-    assert f"--host-record=dl.k8s.io,{network.MIRROR}" in command
-    assert f"--host-record=mcr.microsoft.com,{network.REGISTRY}" in command
-    assert "--no-resolv" in command

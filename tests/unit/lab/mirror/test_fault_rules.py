@@ -7,7 +7,6 @@ import pytest
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.mirror.fault_rules import (
     ByteAmount,
-    ChecksumFault,
     CorruptFault,
     CutFault,
     FaultRule,
@@ -21,7 +20,7 @@ from aks_flex_lab.mirror.fault_rules import (
     fault_from_texts,
     parse_size,
 )
-from aks_flex_lab.mirror.served_files import checksum_subjects, falsify_checksums
+from aks_flex_lab.mirror.served_files import falsify_checksums
 
 KUBELET = MirrorRequest("dl.k8s.io/v1/kubelet", body=True)
 
@@ -65,14 +64,6 @@ def test_body_faults_do_not_affect_requests_without_body() -> None:
     assert struck(board, head) == "-"
     board.add("*", StatusFault(503))
     assert struck(board, head) == "status"
-
-
-def test_checksum_fault_affects_only_checksum_files() -> None:
-    board = FaultRuleTable()
-    board.add("dl.k8s.io/v1/kubelet", ChecksumFault())
-    assert struck(board, KUBELET) == "-"
-    path = "dl.k8s.io/v1/kubelet.sha256"
-    assert struck(board, MirrorRequest(path, True, checksum_subjects(path, b"a" * 64))) == "checksum"
 
 
 def test_bytes_of_request_before_reset_are_not_counted_after_it() -> None:

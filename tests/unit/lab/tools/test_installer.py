@@ -128,17 +128,6 @@ def test_interrupted_build_stores_nothing_and_resumes(tmp_path: Path) -> None:
     assert not shelf.build_directory("build").exists()
 
 
-def test_interrupted_download_keeps_completed_files(tmp_path: Path) -> None:
-    shelf = shelf_in(tmp_path)
-    with pytest.raises(ToolError, match="404"):
-        installer(tmp_path, web=online(first="1.2.3")).install([shelf])
-    assert visible_names(tmp_path) == []
-    web = online(first="1.2.3", second="1.2.3")
-    installer(tmp_path, web=web).install([shelf])
-    assert shelf.manifest() is not None
-    assert [url for url, _ in web.asked if url.endswith("/first")] == []
-
-
 def test_program_reporting_another_version_is_refused(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(ToolError, match=r"second does not report '1\.2\.3'") as refused:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.errors import ToolError, UsageError
-from aks_flex_lab.tools import catalog, cross_build, debian_tools, go_builder
+from aks_flex_lab.tools import catalog, debian_tools, go_builder
 from aks_flex_lab.tools.recipes import GoTool
 from aks_flex_lab.tools.toolbox import Toolbox
 from tests.unit.lab.tools.fakes import store_fake_tool
@@ -73,18 +73,6 @@ def test_other_architecture_has_only_what_its_nodes_need(tmp_path: Path) -> None
         foreign.path("etcd", "etcd")
 
 
-def test_compiler_of_another_architecture_uses_its_libraries(tmp_path: Path) -> None:
-    root = tmp_path / "packages" / "libseccomp-dev-arm64"
-    root.mkdir(parents=True)  # so that nothing is downloaded
-    libraries = f"{root}/usr/lib/aarch64-linux-gnu"
-    assert cross_build.compiler_environment(tool("runc", "1.5.2").recipe, "arm64", tmp_path) == {
-        "CC": "aarch64-linux-gnu-gcc",
-        "CGO_CFLAGS": f"-I{root}/usr/include",
-        "CGO_LDFLAGS": f"-L{libraries}",
-        "PKG_CONFIG_LIBDIR": f"{libraries}/pkgconfig",
-    }
-
-
 def elf(path: Path, *segments: int) -> Path:
     """Writes the header of a 64-bit ELF program with segments of these types."""
     header = bytearray(64)
@@ -103,25 +91,6 @@ def test_program_for_images_must_be_statically_linked(tmp_path: Path) -> None:
     assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) == program
     program.write_text("#!/bin/sh\n")
     assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
-
-
-def test_one_build_command_covers_all_programs_of_a_tool(tmp_path: Path) -> None:
-    (words,) = go_builder.build_commands(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
-    assert words[1:3] == ["build", "-mod=readonly"]
-    assert "-tags=seccomp,netgo,osusergo" in words
-    assert "-ldflags=-s -w -extldflags -static" in words
-    (kubernetes,) = go_builder.build_commands(tmp_path / "go", tool("kubernetes", "1.35.4"), tmp_path)
-    assert kubernetes[-3:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.AGENT_COMMANDS]
-    assert any("-X k8s.io/component-base/version.gitVersion=v1.35.4" in word for word in kubernetes)
-
-
-def test_compiled_tests_are_built_after_the_other_programs(tmp_path: Path) -> None:
-    programs, tests = go_builder.build_commands(tmp_path / "go", tool("kubernetes-e2e", "1.36.3"), tmp_path)
-    assert programs[1] == "build"
-    assert "k8s.io/kubernetes/test/images/agnhost" in programs
-    assert "k8s.io/kubernetes/test/e2e" not in programs
-    assert tests[1:3] == ["test", "-c"]
-    assert tests[-3:] == ["-o", f"{tmp_path}/e2e.test", "k8s.io/kubernetes/test/e2e"]
 
 
 def test_required_go_version_is_read_from_tool_module() -> None:
