@@ -57,13 +57,11 @@ class Demo:
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Runs all steps and returns the seconds of each. Without `keep`, removes the lab, also after a failure."""
-        if others := [
-            machine.name for machine in self.lab.inventory.all() if machine.name not in {MACHINE, *ENROLLED}
-        ]:
+        if machines := [machine.name for machine in self.lab.inventory.all()]:
             raise UsageError(
                 "lab-in-use",
-                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and the demo removes its lab.",
-                "Run the demo in a separate lab: `aks-flex-lab --lab try demo`.",
+                f"Lab {self.lab.layout.name} has machines ({', '.join(machines)}), and the demo removes its lab.",
+                f"Remove them with `{self.lab.command} down`, or run the demo in a separate lab.",
             )
         try:
             self.phase("Start the cloud: a Kubernetes control plane, a registry, the provider", self.cloud)
@@ -122,22 +120,10 @@ class Demo:
 
     def boot(self) -> None:
         with self.lab.exclusive():
-            for before in self.lab.inventory.all():
-                self.remove_earlier(before)
             machine = self.lab.inventory.add(MACHINE, DebianRelease.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
         node_agent.install(machine)
         self.before = machine.snapshot()
-
-    def remove_earlier(self, machine: EdgeMachine) -> None:
-        """Removes a machine of an earlier demo with its node, and with what only the demo has created."""
-        name = machine.name
-        self.progress.message(f"   {name} of an earlier demo is removed first")
-        self.lab.inventory.remove(machine)
-        self.lab.provider.run_cli("node", "delete", "--name", name, "--yes")
-        self.lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-        if name == MACHINE:
-            self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
 
     def enrol(self) -> None:
         """Boots three machines, and runs the same line on all at once."""
@@ -147,9 +133,7 @@ class Demo:
             ]
         for machine in machines:
             node_agent.install(machine)
-        known = json.loads(self.lab.provider.run_cli("pool", "list", "--json").out)
-        if POOL not in [each["name"] for each in known]:  # an earlier demo that was kept has created it
-            self.provider("pool", "create", "--name", POOL, "--monitor")
+        self.provider("pool", "create", "--name", POOL, "--monitor")
         line = self.provider("pool", "enrolment", "create", "--pool", POOL, "--max-uses", str(len(machines)))
         for name in ENROLLED:
             self.progress.message(f"   {name}# {line}")

@@ -34,16 +34,12 @@ METHODS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"]
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="azure", description="Serve Entra ID and Azure Resource Manager.")
-    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="address for HTTPS")
-    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, in PEM")
-    parser.add_argument("--key", type=Path, required=True, help="the key of the certificate, in PEM")
-    parser.add_argument(
-        "--state", type=Path, required=True, metavar="DIR", help="directory of principals, clusters, roles and keys"
-    )
-    parser.add_argument("--provider", required=True, metavar="URL", help="URL of the resource provider")
-    parser.add_argument("--provider-ca", type=Path, metavar="FILE", help="CA certificate of the provider, in PEM")
-    parser.add_argument("--login", default=network.LOGIN_URL, metavar="URL", help="public URL of Entra ID")
-    parser.add_argument("--management", default=network.MANAGEMENT_URL, metavar="URL", help="public URL of ARM")
+    parser.add_argument("--listen", type=parse_address, required=True)
+    for name in ("cert", "key", "state", "provider-ca"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--provider", required=True)
+    parser.add_argument("--login", default=network.LOGIN_URL)
+    parser.add_argument("--management", default=network.MANAGEMENT_URL)
     return parser.parse_args(argv)
 
 

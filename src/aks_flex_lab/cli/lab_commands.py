@@ -40,23 +40,16 @@ VERSION_OPTIONS = {
 
 
 def add_commands(app: typer.Typer) -> None:
-    app.command()(up)
-    app.command()(down)
-    app.command()(status)
-    app.command()(logs)
     help_texts = {
         "allow_extra_args": True,
         "allow_interspersed_args": False,
         "ignore_unknown_options": True,
         "help_option_names": [],
     }
-    app.command(context_settings=help_texts)(kubectl)
-    app.command(context_settings=help_texts)(rp)
-    app.command(context_settings=help_texts)(az)
-    app.command()(kubeconfig)
-    app.command()(token)
-    app.command()(principal)
-    app.command()(demo)
+    for command in (up, down, status, logs, kubeconfig, token, principal, demo):
+        app.command()(command)
+    for program in (kubectl, rp, az):
+        app.command(context_settings=help_texts)(program)
 
 
 def up(

@@ -89,11 +89,9 @@ def _bad_request(description: str) -> Response:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="metadata", description="Serve the instance metadata service of VMs.")
-    parser.add_argument(
-        "--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="169.254.169.254:80 on a VM"
-    )
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the lab's directory and its keys")
-    parser.add_argument("--login", required=True, metavar="URL", help="the URL of the lab's Entra ID")
+    parser.add_argument("--listen", type=parse_address, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--login", required=True)
     return parser.parse_args(argv)
 
 

@@ -23,14 +23,10 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mirror", description="Serve publishers' URLs from a directory.")
-    parser.add_argument("--root", type=Path, required=True, help="the tree: ROOT/<host>/<path…>")
-    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="address for HTTPS")
-    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, in PEM")
-    parser.add_argument("--key", type=Path, required=True, help="the key of the certificate, in PEM")
-    parser.add_argument(
-        "--control", type=Path, required=True, metavar="SOCKET", help="the UNIX socket for fault rules"
-    )
-    parser.add_argument("--plain", type=parse_address, metavar="ADDR:PORT", help="address for HTTP without TLS")
+    for name in ("root", "cert", "key", "control"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--listen", type=parse_address, required=True)
+    parser.add_argument("--plain", type=parse_address)  # without TLS
     return parser.parse_args(argv)
 
 
