@@ -17,7 +17,7 @@ from aks_flex_rp.rollouts.job_gate import JobGateRunner
 from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.rollout_settings import RolloutSettings
@@ -52,7 +52,9 @@ class GateRunner:
         progress = GateProgress()
         seconds = run.seconds_left(self._clock()) or (LAST_LOOK_SECONDS if run.gate.job else 0.0)
         try:
-            return await within(seconds, self._answer(run, progress))
+            return await within(seconds, self._work(run, progress))
+        except GateRefusedError as error:
+            return GateAnswer.of(False, str(error))
         except asyncio.TimeoutError:
             said = progress.text or "It did not answer."
             return GateAnswer.of(False, f"The gate did not pass within {run.gate.timeout_seconds} s. {said}")
@@ -82,26 +84,20 @@ class GateRunner:
             return None
         return None
 
-    async def _answer(self, run: GateRun, progress: GateProgress) -> GateAnswer:
-        try:
-            return await self._work(run, progress)
-        except GateRefusedError as error:
-            return GateAnswer.of(False, str(error))
-
-    def _work(self, run: GateRun, progress: GateProgress) -> Awaitable[GateAnswer]:
+    async def _work(self, run: GateRun, progress: GateProgress) -> GateAnswer:
         gate = run.gate
         if gate.job:
-            return self._jobs.run(run, progress)
+            return await self._jobs.run(run, progress)
         if gate.webhook:
             receiver = self._receivers.get(gate.webhook.receiver)
-            return receiver.run(run, progress) if receiver else _unknown("receiver", gate.webhook.receiver)
+            return await receiver.run(run, progress) if receiver else _unknown("receiver", gate.webhook.receiver)
         if gate.prometheus:
             server = self._servers.get(gate.prometheus.server)
-            return server.run(run, progress) if server else _unknown("server", gate.prometheus.server)
+            return await server.run(run, progress) if server else _unknown("server", gate.prometheus.server)
         raise AssertionError("A person answers an approval, and no runner.")
 
 
-async def _unknown(kind: str, name: str) -> GateAnswer:
+def _unknown(kind: str, name: str) -> GateAnswer:
     """Answers for a name that was removed from the settings while the roll-out is running."""
     return GateAnswer.of(False, f"The settings of the service no longer have the {kind} {name}.")
 
