@@ -84,14 +84,10 @@ class ClusterSync:
 
     async def _sync_nodes(self, cluster: ClusterInfo) -> bool:
         """Updates all nodes of the cluster. Returns whether any node had to be updated."""
-        after, renewed = "", False
-        while True:
-            page = await self.context.store.nodes(cluster.id.key, after, AT_ONCE)
-            for node in page.nodes:
-                renewed |= await self.sync_node(cluster, node)
-            if page.after is None:
-                return renewed
-            after = page.after
+        renewed = False
+        async for node in self.context.store.each_node(cluster.key, at_once=AT_ONCE):
+            renewed |= await self.sync_node(cluster, node)
+        return renewed
 
     async def sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
         """Generates the configuration of a node again. Returns whether it changed."""

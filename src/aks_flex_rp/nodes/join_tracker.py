@@ -21,7 +21,7 @@ from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.machine_claims import FetchingClient
     from aks_flex_rp.store.model import Document, Node
 
-AT_ONCE = 500  # nodes per read from the store
 WATCH_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
 WATCH = RequestContext(Caller("", WATCH_ACTOR, CallerKind.APPLICATION), "")
 
@@ -71,10 +70,13 @@ class JoinTracker:
         return join_rules.identity_method(found) if found else None
 
     async def all_granted_access(self, cluster: str) -> dict[str, ClusterAccess]:
-        return {node.key: node.join.access async for node in self._each_node(cluster) if node.join.access}
+        return {
+            node.key: node.join.access async for node in self.context.store.each_node(cluster) if node.join.access
+        }
 
     async def api_server_urls(self, cluster: str) -> frozenset[str]:
-        settings = [node.effective.get("nodeConfig", {}) async for node in self._each_node(cluster)]
+        nodes = self.context.store.each_node(cluster)
+        settings = [node.effective.get("nodeConfig", {}) async for node in nodes]
         urls = (each.get("kubelet", {}).get("serverURL") for each in settings)
         return frozenset(filter(None, urls))
 
@@ -212,20 +214,12 @@ class JoinTracker:
             await self.claims.on_observed(cluster, node, machine, WATCH)
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
-        async for node in self._each_node(cluster):
+        async for node in self.context.store.each_node(cluster):
             if node.key not in names and node.join.is_joined:
                 await self.on_node_observed(cluster, node.key, None)
 
     async def on_cluster_facts(self, cluster: str, facts: ClusterFacts) -> None:
         await self.on_cluster_changed(cluster, facts)
-
-    async def _each_node(self, cluster: str) -> AsyncIterator[Node]:
-        after: str | None = ""
-        while after is not None:
-            page = await self.context.store.nodes(cluster, after, AT_ONCE)
-            for node in page.nodes:
-                yield node
-            after = page.after
 
     async def _record_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
         """Records the readiness and the applied configuration of an unmanaged node, which only the cluster knows."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.rollout_model import StoredRollout
 
-NODES_PER_READ = 500
 NOT_OF_STATE = frozenset({"limit", "nodes", "orders", "phase"})  # of the stored document
 RolloutId = tuple[str, str, int]  # cluster, pool and number
 
@@ -181,11 +180,7 @@ async def read_nodes(store: Store, stored: StoredRollout) -> Sequence[StoredRoll
 async def read_reports(store: Store, stored: StoredRollout, now: float) -> dict[str, NodeReport]:
     """Returns what is known of all nodes of the pool of a roll-out."""
     beats = await store.heartbeats(stored.cluster, stored.pool)
-    reports: dict[str, NodeReport] = {}
-    after: str | None = ""
-    while after is not None:
-        page = await store.pool_nodes(stored.cluster, stored.pool, after, NODES_PER_READ)
-        for node in page.nodes:
-            reports[node.key] = node_report(node, stored.pool, beats.get(node.key, Heartbeat()), now)
-        after = page.after
-    return reports
+    return {
+        node.key: node_report(node, stored.pool, beats.get(node.key, Heartbeat()), now)
+        async for node in store.each_node(stored.cluster, stored.pool)
+    }

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import Pool
     from aks_flex_rp.store.rollout_model import PoolVersions
 
-NODES_PER_READ = 500
 ORDER_SECONDS = 5.0  # that a request waits for its order to be carried out
 MAX_ORDERS = 20  # that wait to be carried out: more come only while no replica steps roll-outs
 ORDERS = {
@@ -70,7 +69,7 @@ class RolloutCommands:
 
     async def get(self, cluster: ClusterInfo, pool: str, name: str) -> StoredRollout:
         await PoolCommands(self.context).get(cluster, pool)
-        found = await self.context.store.rollout(cluster.id.key, pool, name)
+        found = await self.context.store.rollout(cluster.key, pool, name)
         if found is None:
             raise rollout_not_found(pool, name)
         return found
@@ -81,7 +80,7 @@ class RolloutCommands:
         """Creates a roll-out. Returns it, and whether it is new. The same body again changes nothing."""
         pool = await PoolCommands(self.context).get(cluster, pool_name)
         wanted = await self._validate(cluster, body)
-        existing = await self.context.store.rollout(cluster.id.key, pool.key, name)
+        existing = await self.context.store.rollout(cluster.key, pool.key, name)
         if existing:
             return self._same(existing, wanted), False
         revision = wanted.revision or pool.number
@@ -117,7 +116,7 @@ class RolloutCommands:
         note: str = "",
     ) -> StoredRollout:
         """Stores an order, and waits until it is carried out. Raises ArmError if it makes no sense now."""
-        store, key = self.context.store, cluster.id.key
+        store, key = self.context.store, cluster.key
 
         async def write(found: StoredRollout | None) -> StoredRollout:
             if found is None:
@@ -165,7 +164,7 @@ class RolloutCommands:
 
     async def delete(self, cluster: ClusterInfo, pool: str, name: str, request: RequestContext) -> bool:
         await PoolCommands(self.context).get(cluster, pool)
-        found = await self.context.store.rollout(cluster.id.key, pool, name)
+        found = await self.context.store.rollout(cluster.key, pool, name)
         if found is None:
             return False
         if found.active:
@@ -203,7 +202,7 @@ class RolloutCommands:
         problems = wanted if isinstance(wanted, list) else check_gates(wanted.gates, self.settings)
         if isinstance(wanted, list) or problems:
             raise errors.invalid_request(problems)
-        if refused := await self.gates.check(cluster.id.key, wanted.gates):
+        if refused := await self.gates.check(cluster.key, wanted.gates):
             raise errors.invalid_request(refused)
         return wanted
 
@@ -229,18 +228,14 @@ class RolloutCommands:
         store, now = self.context.store, self.context.now()
         beats = await store.heartbeats(pool.cluster, pool.key)
         known: dict[str, tuple[Node, PlannedNode]] = {}
-        after: str | None = ""
-        while after is not None:
-            page = await store.pool_nodes(pool.cluster, pool.key, after, NODES_PER_READ)
-            after = page.after
-            for node in page.nodes:
-                labels = node_labels(node)
-                if not (wanted.node_selector or {}).items() <= labels.items():
-                    continue
-                report = node_report(node, pool.key, beats.get(node.key, Heartbeat()), now)
-                if report.desired == plan.revision and (report.applied or report.passive):
-                    continue
-                known[node.key] = node, PlannedNode(node.key, labels, report.passive or report.offline)
+        async for node in store.each_node(pool.cluster, pool.key):
+            labels = node_labels(node)
+            if not (wanted.node_selector or {}).items() <= labels.items():
+                continue
+            report = node_report(node, pool.key, beats.get(node.key, Heartbeat()), now)
+            if report.desired == plan.revision and (report.applied or report.passive):
+                continue
+            known[node.key] = node, PlannedNode(node.key, labels, report.passive or report.offline)
         waves = plan_waves(plan, [planned for _, planned in known.values()])
         return [
             planned_member(known[name][0], wave, plan, known[name][1])
@@ -253,7 +248,7 @@ class RolloutCommands:
     ) -> None:
         """Raises ArmError if nodes have newer versions, which they would keep. One of each revision is looked at."""
         for name in {node.source: node.name for node in nodes}.values():
-            if (node := await self.context.store.node(cluster.id.key, name)) is None:
+            if (node := await self.context.store.node(cluster.key, name)) is None:
                 continue
             known = current_versions(node)
             for part, wanted in (template.template.get("versions") or {}).items():

@@ -171,6 +171,16 @@ class Store(Pools, Enrolments, Rollouts, Outbox, Heartbeats, FleetRepair, ABC):
             nodes, following, tuple(RefusedNode(str(row[1]), escaped(row[1]), error) for row, error in refused)
         )
 
+    async def each_node(self, cluster: str, pool: str = "", at_once: int = 500) -> AsyncIterator[Node]:
+        """Yields the nodes of a cluster, or of one of its pools, without those that are refused."""
+        after: str | None = ""
+        while after is not None:
+            reading = self.pool_nodes(cluster, pool, after, at_once) if pool else self.nodes(cluster, after, at_once)
+            page = await reading
+            for node in page.nodes:
+                yield node
+            after = page.after
+
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])
 
