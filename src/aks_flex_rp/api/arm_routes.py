@@ -111,8 +111,7 @@ class ArmRoutes:
         }
 
     async def _get(self, request: AuthorizedRequest) -> Response:
-        may_be_node = request.request.may_be_node
-        found, shown = await self.nodes.queries.get(request.cluster, request.target.node, may_be_node=may_be_node)
+        found, shown = await self.nodes.queries.get(request.cluster, request.target.node, request.request)
         if request.request.acts_as_node:
             if machine := request.machine:
                 await self.nodes.reports.claims.on_report(found, machine, request.request)

@@ -95,6 +95,10 @@ class ArmTarget:
     pool: PoolTarget | None = None
 
     @property
+    def node_ref(self) -> NodeRef:
+        return self.cluster.key, self.node.lower()
+
+    @property
     def id(self) -> str:
         if self.pool:
             return self.cluster.pool(self.pool.path).rstrip("/")
@@ -245,7 +249,7 @@ class Authorizer:
         """Returns what the node key of the caller is to the node, or None if the caller may not act as the node by
         such a key. Raises ArmError for a key that was the node's. A former key may only read, to learn its fate.
         """
-        node_ref = (target.cluster.key, target.node.lower())
+        node_ref = target.node_ref
         if caller.kind is not CallerKind.NODE_KEY or caller.node != node_ref or operation not in NODE_OPERATIONS:
             return None
         if operation is Operation.READ:
@@ -263,13 +267,12 @@ class Authorizer:
         """Returns whether the caller is the node, and no other node has its identity."""
         if not caller.is_node(identity):
             return False
-        node_ref = (target.cluster.key, target.node.lower())
-        state = await self.poll_cache.state(node_ref)
+        state = await self.poll_cache.state(target.node_ref)
         if state.keys.is_revoked or (operation in BLOCKED_OPERATIONS and state.keys.blocks(identity)):
             raise errors.key_revoked(target.node)  # of the machine, so its Azure identity may do nothing, either
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted
-        return await self.identities.acts_as(caller, node_ref, identity)
+        return await self.identities.acts_as(caller, target.node_ref, identity)
 
     async def may_read(self, caller: Caller, cluster: str) -> bool:
         """Returns whether the caller may read the nodes of a cluster that the service knows."""
@@ -294,13 +297,12 @@ class Authorizer:
         """
         if not target.node or operation not in NODE_OPERATIONS:
             return ""  # operations that no node may perform need no lookup
-        node_ref = (target.cluster.key, target.node.lower())
         if operation is Operation.READ:
-            return (await self.poll_cache.state(node_ref)).identity
-        return (await self.context.store.last_known_node(*node_ref)).identity
+            return (await self.poll_cache.state(target.node_ref)).identity
+        return (await self.context.store.last_known_node(*target.node_ref)).identity
 
     def check_limit(self, caller: Caller, target: ArmTarget, operation: Operation, *, own: bool) -> None:
-        node_ref = (target.cluster.key, target.node.lower()) if own else None
+        node_ref = target.node_ref if own else None
         if wait := self.retry_after(caller, node_ref, "write" if operation in WRITE_OPERATIONS else "read"):
             raise errors.too_many_requests(wait)
 

@@ -54,14 +54,14 @@ class RolloutRoutes:
         store, pool = self.commands.context.store, await self._existing_pool(request)
         query = request.page_query
         before = int(query.after) if query.after.isdecimal() and len(query.after) < 19 else AFTER_ALL
-        found = await store.rollouts(request.cluster.id.key, pool, before, query.top + 1)
+        found = await store.rollouts(request.cluster.key, pool, before, query.top + 1)
         shown = [
             rollout_resource(each, request.cluster.id, await store.count_states(each)) for each in found[: query.top]
         ]
         return request.page(shown, str(found[query.top - 1].number) if len(found) > query.top else None)
 
     async def _existing_pool(self, request: AuthorizedRequest) -> str:
-        if await self.commands.context.store.pool(request.cluster.id.key, request.pool.name) is None:
+        if await self.commands.context.store.pool(request.cluster.key, request.pool.name) is None:
             raise errors.pool_not_found(request.cluster.id, request.pool.name)
         return request.pool.name
 

@@ -47,15 +47,15 @@ class AccessGrants:
         async def grant(found: Node | None) -> Node:
             nonlocal granted
             if found is None:
-                await self.context.clusters.withdraw(cluster.id.key, node.key)
-                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
+                await self.context.clusters.withdraw(cluster.key, node.key)
+                raise await self.context.missing_node(cluster, node.name, request)
             access = _desired_access(found, request, joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
-                    await self.context.clusters.withdraw(cluster.id.key, node.key)
+                    await self.context.clusters.withdraw(cluster.key, node.key)
                 return found
             if joining or found.join.access != access:
-                await self.context.clusters.grant(cluster.id.key, node.key, access)
+                await self.context.clusters.grant(cluster.key, node.key, access)
                 granted = True
             join = found.join.joining(access) if joining else found.join.with_access(access)
             return found if join == found.join else await self._store_access(cluster, found, join, access, request)
@@ -75,7 +75,7 @@ class AccessGrants:
             await self.context.store.put_node(after, node.etag, [event])
         except Conflict:
             return node  # checked again at its next call
-        await self.context.clusters.withdraw(cluster.id.key, node.key)
+        await self.context.clusters.withdraw(cluster.key, node.key)
         return await self.context.store.node(node.cluster, node.key) or after
 
     async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:

@@ -134,25 +134,25 @@ class NodeCommands:
             desired = self._validate(cluster, name, body, node, preconditions, template)
             await WriteChecks(self.context).check(cluster, name, desired, node, request)
             if not preconditions.override_rollout:
-                await RolloutGuard(self.context.store).check_node(cluster.id.key, name, desired, node)
+                await RolloutGuard(self.context.store).check_node(cluster.key, name, desired, node)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             newest = 0
             if node is None and (url or conflict):
-                newest = (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
+                newest = (await self.context.store.last_known_node(cluster.key, name.lower())).version
             conflict = True
             override = request.caller.name if preconditions.override_rollout else ""
             options = WriteOptions(url=url, newest=newest, enrolling=enrolling, override=override)
             return await self._write(cluster, name, desired, node, request, options=options)
 
-        written = await self.context.change_node(cluster.id.key, name, write)
-        if written.created and not await self.context.clusters.is_there(cluster.id.key):
+        written = await self.context.change_node(cluster.key, name, write)
+        if written.created and not await self.context.clusters.is_there(cluster.key):
             await self.delete(cluster, name, Preconditions(), request)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
         if (
             written.created
             and (pool := written.node.pool)
-            and not await self.context.store.pool(cluster.id.key, pool.name)
+            and not await self.context.store.pool(cluster.key, pool.name)
         ):
             await self.delete(cluster, name, Preconditions(), request)  # the pool was deleted during the write
             raise errors.invalid_request([pool_missing(pool.name)])
@@ -176,7 +176,7 @@ class NodeCommands:
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
-                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+                raise await self.context.missing_node(cluster, name, request)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
             if enrolling:
@@ -188,7 +188,7 @@ class NodeCommands:
             options = WriteOptions(url=True, what=what, replacing=replacing, enrolling=enrolling)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
-        return await self.context.change_node(cluster.id.key, name, write)
+        return await self.context.change_node(cluster.key, name, write)
 
     async def delete(
         self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
@@ -199,7 +199,7 @@ class NodeCommands:
         async def delete(node: Node | None) -> Node | None:
             preconditions.check(node, name)
             # Revoke the URL first: after the node is deleted, it could not be found any more.
-            await context.delivery.revoke(cluster.id.key, key)
+            await context.delivery.revoke(cluster.key, key)
             if node is None:
                 return None
             identity = {"identity": node.join.access.identity} if node.join.access else {}
@@ -209,10 +209,10 @@ class NodeCommands:
             messages = self.publisher.messages_for(
                 node, [node_events.deleted_event(request.caller.name)], context.now()
             )
-            gone = await context.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
+            gone = await context.store.delete_node(cluster.key, key, node.etag, [event], messages)
             return node if gone else None
 
-        node = await self.context.change_node(cluster.id.key, name, delete)
+        node = await self.context.change_node(cluster.key, name, delete)
         if node is None:
             return None
         access = node.join.access
@@ -227,7 +227,7 @@ class NodeCommands:
     async def _clean_up(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> dict[str, bool]:
         """Removes the access and token of a deleted node from the cluster."""
         token = node.join.token
-        revoked = await self.context.clusters.revoke(cluster.id.key, token) if token else True
+        revoked = await self.context.clusters.revoke(cluster.key, token) if token else True
         cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
         # Also if none is recorded: it may just have been granted, and not be recorded yet.
         if join_rules.identity_method(node):
@@ -238,7 +238,7 @@ class NodeCommands:
 
     async def withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
         """Withdraws the access of a node. If that fails, the access controller retries."""
-        done = await self.context.clusters.withdraw(cluster.id.key, node.key)
+        done = await self.context.clusters.withdraw(cluster.key, node.key)
         if done and (access := node.join.access):
             detail = {"identity": access.identity}
             event = request.event(
@@ -285,10 +285,10 @@ class NodeCommands:
             )
             raise errors.ArmError(403, "AuthorizationFailed", message)
         if not url and before and before.join.url_expires:
-            await context.delivery.revoke(cluster.id.key, key)  # before the record of the URL is removed
+            await context.delivery.revoke(cluster.key, key)  # before the record of the URL is removed
         token = None
         if url and not desired.properties.kubernetes_auth.by_identity:
-            token = await context.clusters.mint(cluster.id.key, key, expires)
+            token = await context.clusters.mint(cluster.key, key, expires)
         join = _next_join(before, options, now, expires, token.id if token else None)
         node = NodeBuilder(context, cluster, request.caller).build(name, desired, before, version, join)
         document = cluster.id.node(name)
@@ -311,16 +311,16 @@ class NodeCommands:
             )
         except Conflict:
             if token:
-                await context.clusters.revoke(cluster.id.key, token.id)
+                await context.clusters.revoke(cluster.key, token.id)
             raise
         bundle = self._bundle(node, token.reveal() if token else "") if url else b""
         delivered = None
         if options.enrolling and before:
-            await context.delivery.revoke(cluster.id.key, key)  # an earlier URL
+            await context.delivery.revoke(cluster.key, key)  # an earlier URL
         elif url and not options.enrolling:
-            delivered = ConfigUrl(await context.delivery.put(cluster.id.key, key, bundle, expires), expires)
+            delivered = ConfigUrl(await context.delivery.put(cluster.key, key, bundle, expires), expires)
         if before and (old := before.join.token):
-            await context.clusters.revoke(cluster.id.key, old)
+            await context.clusters.revoke(cluster.key, old)
         if before and before.join.access and not node.join.access:
             await self.withdraw(cluster, before, request)
         bound = await self.claims.living_owner(before) if url and before and not options.replacing else None

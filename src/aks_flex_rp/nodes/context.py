@@ -46,6 +46,10 @@ class ClusterInfo:
     )
     key_audience: str = ""  # of the assertions of node keys; names this service and cluster
 
+    @property
+    def key(self) -> str:
+        return self.id.key
+
 
 class ClusterOperations(Protocol):
     async def find(self, key: str) -> ClusterInfo | None:
@@ -161,19 +165,20 @@ class NodeContext:
             lambda: self.store.node(cluster, name.lower()), change, lambda: busy(name), known=known
         )
 
-    async def missing_node(self, cluster: ClusterId, name: str, *, may_be_node: bool) -> ArmError:
+    async def missing_node(self, cluster: ClusterInfo, name: str, request: RequestContext | None = None) -> ArmError:
         """Returns the error for a node that was not found.
 
         A node removes itself from the cluster if its resource was not found. So a caller that may be one
         is told that only if the store has the authenticated record of a deletion.
         """
+        may_be_node = request is not None and request.may_be_node
         if may_be_node and not (await self.store.last_known_node(cluster.key, name.lower())).deleted:
             message = (
-                f"The service has no record of the node '{name}' of the cluster '{cluster.name}', and none of its "
+                f"The service has no record of the node '{name}' of the cluster '{cluster.id.name}', and none of its "
                 "deletion. Create it, or restore the database if it existed."
             )
             return errors.ArmError(404, NODE_NOT_KNOWN, message)
-        return errors.node_not_found(cluster, name)
+        return errors.node_not_found(cluster.id, name)
 
     def open_secrets(self, node: Node) -> NodeSecrets:
         """Decrypts the secrets of a node. The bootstrap token is not stored, because it is in the bundle."""

@@ -31,7 +31,7 @@ from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineS
 
 if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
-    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
     from aks_flex_rp.nodes.machine_provisioner import MachineRequest
     from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import Enrolment
@@ -62,11 +62,11 @@ class Enroller:
     locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
-    def provisioner(self) -> MachineProvisioner:
-        return MachineProvisioner(self.commands)
+    def context(self) -> NodeContext:
+        return self.commands.context
 
     async def find(self, secret: str) -> Enrolment | None:
-        return await self.commands.context.store.enrolment_by_secret(delivery_id(secret))
+        return await self.context.store.enrolment_by_secret(delivery_id(secret))
 
     async def enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
         """Makes the machine a node of the pool. Raises ArmError, and records it, if it is refused."""
@@ -77,25 +77,25 @@ class Enroller:
                 detail = {"reason": error.code, "message": error.message}
                 event = self._event(enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, **detail)
                 denied = replace(event, outcome=AuditOutcome.DENIED)
-                await self.refusals.record(self.commands.context.store, denied, error.code)
+                await self.refusals.record(self.context.store, denied, error.code)
             raise
 
     async def _enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
-        cluster = await self.commands.context.clusters.find(enrolment.cluster)
-        if cluster is None or await self.commands.context.store.pool(enrolment.cluster, enrolment.pool) is None:
+        cluster = await self.context.clusters.find(enrolment.cluster)
+        if cluster is None or await self.context.store.pool(enrolment.cluster, enrolment.pool) is None:
             raise refusal(wire.REVOKED, f"The pool {enrolment.pool} of this enrolment does not exist any more.")
         for _ in range(NAME_ATTEMPTS):
             found = await self._decide(enrolment, machine_request)
             if found.state is MachineState.WAITING:
                 return Waiting(fingerprint(found.thumbprint))
-            result = await self.provisioner.provision(cluster, enrolment, found, machine_request)
+            result = await MachineProvisioner(self.commands).provision(cluster, enrolment, found, machine_request)
             if result:
                 return Enrolled(result.bundle, cluster, result.node)
         raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")
 
     async def node_of(self, enrolment: Enrolment, thumbprint: str) -> str:
         """Returns the node of a machine that reports why it could not join. Raises ArmError if it has none."""
-        found = await self.commands.context.store.machine(enrolment.cluster, enrolment.key, thumbprint)
+        found = await self.context.store.machine(enrolment.cluster, enrolment.key, thumbprint)
         if found is None or not found.node:
             raise ArmError(404, "MachineNotFound", "This machine has not enrolled.")
         return found.node
@@ -105,7 +105,7 @@ class Enroller:
     async def _decide(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine:
         """Returns the machine as it waits, or with the name of its node."""
         key = (enrolment.cluster, enrolment.key)
-        store, lock = self.commands.context.store, self.locks.setdefault(key, asyncio.Lock())
+        store, lock = self.context.store, self.locks.setdefault(key, asyncio.Lock())
         async with lock:  # so that the machines of one replica do not conflict with each other
             return await retry_on_conflict(
                 lambda: store.enrolment(*key),
@@ -114,7 +114,7 @@ class Enroller:
             )
 
     async def _claim(self, enrolment: Enrolment | None, machine_request: MachineRequest) -> EnrolledMachine:
-        store, now = self.commands.context.store, self.commands.context.now()
+        store, now = self.context.store, self.context.now()
         if enrolment is None:
             raise refusal(wire.REVOKED, "The pool of this enrolment was deleted.")
         known = await store.machine(enrolment.cluster, enrolment.key, machine_request.thumbprint)
@@ -162,8 +162,8 @@ class Enroller:
             )
         if not released:
             return known
-        self._check_open(enrolment, self.commands.context.now())
-        node = await self.commands.context.store.node(known.cluster, known.node)
+        self._check_open(enrolment, self.context.now())
+        node = await self.context.store.node(known.cluster, known.node)
         if node and node.join.keys.use_of(machine_request.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
             raise revoked_at_fetch(known.node)  # the agent asks again with a new key
         if node and (node.pool is None or node.pool.name != enrolment.pool):
@@ -171,7 +171,7 @@ class Enroller:
         again = self._machine(enrolment, known, machine_request, MachineState.REPLACING, known.node)
         what = AuditAction.MACHINE_ENROLLED
         event = self._event(enrolment, machine_request, what, node=known.node, replaces=True)
-        return await self.commands.context.store.put_machine(enrolment, again, [event])
+        return await self.context.store.put_machine(enrolment, again, [event])
 
     async def _released(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine | None:
         """Returns the released machine of the pool with the same system UUID. Raises ArmError if one is enrolled.
@@ -180,7 +180,7 @@ class Enroller:
         """
         if not machine_request.system_uuid:
             return None
-        store, own = self.commands.context.store, machine_request.thumbprint
+        store, own = self.context.store, machine_request.thumbprint
         same_system = await store.machines_of_system(enrolment.cluster, machine_request.system_uuid)
         others = [other for other in same_system if other.thumbprint != own and other.state.has_node]
         for other in others:
@@ -204,7 +204,7 @@ class Enroller:
     ) -> EnrolledMachine:
         if known and known.state is MachineState.WAITING and _has_same_facts(known, machine_request):
             return known
-        store = self.commands.context.store
+        store = self.context.store
         if known is None and await store.count_machines(enrolment, MachineState.WAITING.value) >= MAX_WAITING:
             raise errors.too_many_requests(60)
         machine = self._machine(enrolment, known, machine_request, MachineState.WAITING, "")
@@ -219,7 +219,7 @@ class Enroller:
         taken = replace(enrolment, uses=enrolment.uses + 1, number=number)
         machine = self._machine(enrolment, known, machine_request, MachineState.CLAIMED, name)
         event = self._event(enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
-        return await self.commands.context.store.put_machine(taken, machine, [event])
+        return await self.context.store.put_machine(taken, machine, [event])
 
     async def _name(self, enrolment: Enrolment, machine_request: MachineRequest) -> tuple[str, int]:
         """Returns the name of the node, and the highest number given."""
@@ -230,11 +230,11 @@ class Enroller:
                 name = enrolment_rules.node_name(enrolment.node_name, machine_request.facts, number)
             except NameInvalidError as error:
                 raise refusal(wire.NAME_INVALID, str(error)) from None
-            store, key = self.commands.context.store, (enrolment.cluster, name)
+            store, key = self.context.store, (enrolment.cluster, name)
             if not any(await asyncio.gather(store.node(*key), store.machine_of_node(*key))):
                 return name, number
         if numbered:  # the next request goes on from here, so that others get their turn in between
-            await self.commands.context.store.put_enrolment(replace(enrolment, number=number))
+            await self.context.store.put_enrolment(replace(enrolment, number=number))
             raise errors.too_many_requests(1)
         raise refusal(wire.NAME_TAKEN, f"The node name {name} is taken.")
 
@@ -246,7 +246,7 @@ class Enroller:
         machine_request: MachineRequest,
     ) -> EnrolledMachine:
         """Gives the node of a released machine to its new key. That takes no use."""
-        store = self.commands.context.store
+        store = self.context.store
         if known:  # approved; if the process ends here, it waits for another approval
             enrolment = await store.delete_machine(enrolment, known)
         machine = self._machine(enrolment, released, machine_request, MachineState.REPLACING, released.node)
@@ -262,7 +262,7 @@ class Enroller:
         state: MachineState,
         node: str,
     ) -> EnrolledMachine:
-        now = self.commands.context.now()
+        now = self.context.now()
         return EnrolledMachine(
             enrolment.cluster,
             enrolment.pool,
@@ -286,7 +286,7 @@ class Enroller:
     def _event(
         self, enrolment: Enrolment, machine_request: MachineRequest, what: AuditAction, **detail: object
     ) -> AuditEvent:
-        return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
+        return machine_request.event(self.context.now(), enrolment, what, **detail)
 
 
 def _is_approved(known: EnrolledMachine | None, machine_request: MachineRequest) -> bool:

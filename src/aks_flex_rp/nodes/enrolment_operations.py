@@ -63,7 +63,7 @@ class EnrolmentCommands:
             raise errors.invalid_request(desired)
         secret = secrets.token_urlsafe(SECRET_BYTES)
         enrolment = Enrolment(
-            cluster.id.key,
+            cluster.key,
             pool.key,
             "".join(secrets.choice(ALPHABET) for _ in range(8)),
             delivery_id(secret),
@@ -87,7 +87,7 @@ class EnrolmentCommands:
 
     async def get(self, cluster: ClusterInfo, pool: str, key: str) -> Enrolment:
         """Returns an enrolment. Raises ArmError if there is none."""
-        found = await self.context.store.enrolment(cluster.id.key, key.lower())
+        found = await self.context.store.enrolment(cluster.key, key.lower())
         if found is None or found.pool != pool:
             raise enrolment_not_found(pool, key)
         return found
@@ -154,17 +154,17 @@ class EnrolmentCommands:
     async def release(self, cluster: ClusterInfo, name: str, request: RequestContext) -> EnrolledMachine:
         """Lets another key of the same machine take over its node, after the disk was wiped."""
         store = self.context.store
-        known = await store.machine_of_node(cluster.id.key, name.lower())
+        known = await store.machine_of_node(cluster.key, name.lower())
         if known is None:
-            if await store.node(cluster.id.key, name.lower()) is None:
-                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            if await store.node(cluster.key, name.lower()) is None:
+                raise await self.context.missing_node(cluster, name, request)
             raise not_enrolled(name, f"Node {name} was not enrolled.")
 
         async def write(enrolment: Enrolment | None) -> EnrolledMachine:
-            machine = await store.machine_of_node(cluster.id.key, name.lower())
+            machine = await store.machine_of_node(cluster.key, name.lower())
             if machine is None or enrolment is None:
                 raise errors.concurrent_changes(name)
-            node = await store.node(cluster.id.key, name.lower())
+            node = await store.node(cluster.key, name.lower())
             if node and _has_moved(node, machine):
                 raise not_enrolled(name, f"Node {name} was given to another machine since it enrolled.")
             if not machine.system_uuid:
@@ -210,7 +210,7 @@ class EnrolmentCommands:
     ) -> T:
         await self.get(cluster, pool, key)  # of this pool
         return await retry_on_conflict(
-            lambda: self.context.store.enrolment(cluster.id.key, key.lower()),
+            lambda: self.context.store.enrolment(cluster.key, key.lower()),
             change,
             lambda: errors.concurrent_changes(key, KIND),
         )

@@ -68,7 +68,7 @@ class NodeBuilder:
         now = context.now()
         tenant = config_generator.cluster_tenant(cluster.facts, endpoints)
         return Node(
-            cluster=cluster.id.key,
+            cluster=cluster.key,
             key=key,
             name=name,
             version=version,
@@ -109,7 +109,7 @@ class NodeBuilder:
 
     def _secrets(self, key: str, desired: DesiredNode, before: Node | None) -> bytes:
         if desired.secret is not None:
-            return self.context.seal_secret(self.cluster.id.key, key, desired.secret)
+            return self.context.seal_secret(self.cluster.key, key, desired.secret)
         principal = desired.properties.azure_auth.service_principal
         return before.secrets if before and principal and not principal.certificate_on_machine else b""
 

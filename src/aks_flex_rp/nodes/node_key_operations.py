@@ -37,10 +37,10 @@ class NodeKeyCommands:
     ) -> None:
         """Handles a request by a key that is not the current one. Raises ArmError for a key that was replaced."""
         if request.key_use is KeyUse.NEXT:
-            await self._follow_enrolment(cluster.id.key, name.lower(), request.caller.id, machine)
-            await self.claims.on_key_used(cluster.id.key, name.lower(), request.caller.id)
+            await self._follow_enrolment(cluster.key, name.lower(), request.caller.id, machine)
+            await self.claims.on_key_used(cluster.key, name.lower(), request.caller.id)
         elif request.key_use is KeyUse.FORMER:
-            node = await self.context.store.node(cluster.id.key, name.lower())
+            node = await self.context.store.node(cluster.key, name.lower())
             if node is None:
                 return  # deleted, which the request is told
             machines = node.join.machines
@@ -95,7 +95,7 @@ class NodeKeyCommands:
 
         async def write(node: Node | None) -> Node:
             if node is None:
-                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+                raise await self.context.missing_node(cluster, name, request)
             if machine:
                 node = await self.claims.on_report(node, machine, request)
             request.check_key(node)
@@ -116,7 +116,7 @@ class NodeKeyCommands:
             await self.context.store.put_node(replace(node, join=node.join.with_keys(after)), node.etag, [event])
             return node
 
-        node = await self.context.change_node(cluster.id.key, name, write)
+        node = await self.context.change_node(cluster.key, name, write)
         return {"thumbprint": thumbprint, "audience": cluster.key_audience, "configVersion": str(node.version)}
 
     async def revoke(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class NodeKeyCommands:
         async def write(node: Node | None) -> Node:
             nonlocal token
             if node is None:
-                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+                raise await self.context.missing_node(cluster, name, request)
             keys, now = node.join.keys, self.context.now()
             if keys.is_revoked:
                 return node
@@ -142,10 +142,10 @@ class NodeKeyCommands:
             await self.context.store.put_node(after, node.etag, [event], retire=True)
             return after
 
-        node = await self.context.change_node(cluster.id.key, name, write)
-        await self.context.delivery.revoke(cluster.id.key, node.key)
+        node = await self.context.change_node(cluster.key, name, write)
+        await self.context.delivery.revoke(cluster.key, node.key)
         if token:
-            await self.context.clusters.revoke(cluster.id.key, token)
+            await self.context.clusters.revoke(cluster.key, token)
         keys = node.join.keys
         last = keys.revoked[-1] if keys.revoked else ""
         shown = {
@@ -159,7 +159,7 @@ class NodeKeyCommands:
         """Returns the enrolment with which a machine that was cut off could become another node; None if it was
         revoked or has expired.
         """
-        store, key = self.context.store, cluster.id.key
+        store, key = self.context.store, cluster.key
         machine = await store.machine_of_node(key, name.lower())
         found = await store.enrolment(key, machine.enrolment) if machine else None
         return found if found and not found.revoked and self.context.now() < found.expires else None

@@ -150,7 +150,7 @@ class PoolApply:
             return
         after: str | None = ""
         while after is not None:
-            page = await self.context.store.pool_nodes(cluster.id.key, pool.key, after, AT_ONCE)
+            page = await self.context.store.pool_nodes(cluster.key, pool.key, after, AT_ONCE)
             yield [(node.name, node) for node in page.nodes]
             after = page.after
 
@@ -171,7 +171,7 @@ class _NodeApply:
     async def apply(self, name: str, known: Node | None) -> None:
         try:
             changed = await self.commands.context.change_node(
-                self.cluster.id.key, name, lambda node: self._write(name, node), known=known
+                self.cluster.key, name, lambda node: self._write(name, node), known=known
             )
         except ArmError as error:
             self.result.refused.append((name, error))
@@ -279,7 +279,7 @@ class PoolStage:
                 await self._put(before, following)
             return following is not None
 
-        return await self.context.change_node(self.cluster.id.key, name, write)
+        return await self.context.change_node(self.cluster.key, name, write)
 
     async def unstage(self, name: str, revision: int) -> None:
         """Removes what the machine of a node downloads ahead, unless it is for another revision."""
@@ -289,7 +289,7 @@ class PoolStage:
             if before and following and following.revision == revision:
                 await self._put(before, None)
 
-        await self.context.change_node(self.cluster.id.key, name, write)
+        await self.context.change_node(self.cluster.key, name, write)
 
     async def _put(self, before: Node, following: NextRevision | None) -> None:
         if before.pool is None:

@@ -38,7 +38,7 @@ class PoolCommands:
 
     async def get(self, cluster: ClusterInfo, name: str) -> Pool:
         """Returns a pool. Raises ArmError if there is none."""
-        found = await self.context.store.pool(cluster.id.key, name)
+        found = await self.context.store.pool(cluster.key, name)
         if found is None:
             raise errors.pool_not_found(cluster.id, name)
         return found
@@ -69,7 +69,7 @@ class PoolCommands:
             return await self._write(cluster, after, before, request), before is None
 
         written, created = await self._update(cluster, name, write)
-        if created and not await self.context.clusters.is_there(cluster.id.key):
+        if created and not await self.context.clusters.is_there(cluster.key):
             await self.context.store.delete_pool(written)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
         return written, created
@@ -83,7 +83,7 @@ class PoolCommands:
         request: RequestContext,
     ) -> Pool:
         """Returns the pool that a write with this body would make, after the same checks. Writes no pool."""
-        before = await self.context.store.pool(cluster.id.key, name)
+        before = await self.context.store.pool(cluster.key, name)
         return await self._desired(cluster, name, body, preconditions, before, request)
 
     async def delete(
@@ -104,7 +104,7 @@ class PoolCommands:
                 await store.delete_pool(before, [event, *ended])
             except Conflict:
                 if count := (await store.count_pool(before)).nodes:
-                    some = await store.pool_nodes(cluster.id.key, name, limit=NAMED_NODES)
+                    some = await store.pool_nodes(cluster.key, name, limit=NAMED_NODES)
                     raise errors.pool_has_nodes(name, count, [each.name for each in some.nodes]) from None
                 raise
             return True
@@ -114,7 +114,7 @@ class PoolCommands:
     async def _ended_enrolments(self, cluster: ClusterInfo, name: str, request: RequestContext) -> list[AuditEvent]:
         """Returns the events of the enrolments that end with their pool."""
         after, events, now = "", [], self.context.now()
-        while found := await self.context.store.enrolments(cluster.id.key, name, after):
+        while found := await self.context.store.enrolments(cluster.key, name, after):
             for each in found:
                 if not each.revoked and now < each.expires:
                     resource = f"{cluster.id.pool(name)}/enrolments/{each.key}"
@@ -124,7 +124,7 @@ class PoolCommands:
 
     async def _update(self, cluster: ClusterInfo, name: str, change: Callable[[Pool | None], Awaitable[T]]) -> T:
         return await retry_on_conflict(
-            lambda: self.context.store.pool(cluster.id.key, name),
+            lambda: self.context.store.pool(cluster.key, name),
             change,
             lambda: errors.concurrent_changes(name, KIND),
         )
@@ -146,7 +146,7 @@ class PoolCommands:
         number = before.number + (before.template != template) if before else 1
         system = system_data(before.system if before else None, request.caller, now)
         created = before.created if before else now
-        return Pool(cluster.id.key, name, template, number, desired.description or "", system, created)
+        return Pool(cluster.key, name, template, number, desired.description or "", system, created)
 
     def _validate(self, cluster: ClusterInfo, name: str, body: dict[str, Any], before: Pool | None) -> PoolProperties:
         context = validation_context(self.context, cluster, None, allow_downgrade=True)

@@ -37,7 +37,7 @@ class PoolTemplates:
         name = properties.get(POOL_NAME) if isinstance(properties, dict) else None
         if not isinstance(name, str):
             return None
-        pool = await self.store.pool(cluster.id.key, name)
+        pool = await self.store.pool(cluster.key, name)
         if pool is None:
             raise errors.invalid_request([pool_missing(name)])
         if before and before.pool and before.pool.name == pool.key:

@@ -17,7 +17,7 @@ from aks_flex_rp.store.model import RefusedNode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.store.model import Node, NodePage
 
 
@@ -169,11 +169,13 @@ class NodeQueries:
     context: NodeContext
     last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
 
-    async def get(self, cluster: ClusterInfo, name: str, *, may_be_node: bool = False) -> tuple[Node, dict[str, Any]]:
+    async def get(
+        self, cluster: ClusterInfo, name: str, request: RequestContext | None = None
+    ) -> tuple[Node, dict[str, Any]]:
         """Returns a node and its resource. Raises ArmError if there is none (see `NodeContext.missing_node`)."""
-        node = await self.context.store.node(cluster.id.key, name.lower())
+        node = await self.context.store.node(cluster.key, name.lower())
         if node is None:
-            raise await self.context.missing_node(cluster.id, name, may_be_node=may_be_node)
+            raise await self.context.missing_node(cluster, name, request)
         return node, self.resource(cluster, node)
 
     def resource(self, cluster: ClusterInfo, node: Node, *, whole: bool = True) -> dict[str, Any]:
@@ -189,7 +191,7 @@ class NodeQueries:
 
     async def _page(self, cluster: ClusterInfo, query: ListQuery, after: str, limit: int) -> NodePage:
         """Reads nodes of the cluster, or only those of the pool that the filter names."""
-        store, key = self.context.store, cluster.id.key
+        store, key = self.context.store, cluster.key
         pool = next((each.value for each in query.comparisons if each.names_pool), None)
         return await (store.nodes(key, after, limit) if pool is None else store.pool_nodes(key, pool, after, limit))
 

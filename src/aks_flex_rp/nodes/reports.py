@@ -137,11 +137,11 @@ class StatusReports:
         A node that is about to join (ConfigFetched) is granted access before the response.
         """
         report, now = parse_report(document), self.context.now()
-        node = await self.context.store.node(cluster.id.key, name.lower())
+        node = await self.context.store.node(cluster.key, name.lower())
         if report.remaining_resources is not None:
             return await self._cleaned_up(cluster, name, report.remaining_resources, request)
         if node is None:
-            raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            raise await self.context.missing_node(cluster, name, request)
         if machine and request.acts_as_node:
             node = await self.claims.on_report(node, machine, request)
         if report.join_phase is JoinPhase.CONFIG_FETCHED:
@@ -157,9 +157,9 @@ class StatusReports:
         self, cluster: ClusterInfo, name: str, remaining: list[str], request: RequestContext
     ) -> dict[str, Any]:
         """Handles the last report of a machine that leaves: what its agent could not remove from Azure."""
-        known = await self.context.store.last_known_node(cluster.id.key, name.lower())
+        known = await self.context.store.last_known_node(cluster.key, name.lower())
         if not known.version or not request.acts_as_node:
-            raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            raise await self.context.missing_node(cluster, name, request)
         removed = await self.cleanup.after_report(cluster.id, name, remaining, request.caller.id)
         now = format_utc(self.context.now())
         return {"configVersion": str(known.version), "lastSeen": now, "removedResources": removed}
@@ -171,7 +171,7 @@ class StatusReports:
 
         async def write(found: Node | None) -> Node:
             if found is None:
-                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
+                raise await self.context.missing_node(cluster, node.name, request)
             monitored = found.is_monitored
             status = merge_report(report, found.status, now, monitored=monitored)
             if status == found.status:
@@ -180,7 +180,7 @@ class StatusReports:
             messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
             before = found.status if messages else None
             if not await self.context.store.report(found.cluster, found.key, status, now, messages, before):
-                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
+                raise await self.context.missing_node(cluster, node.name, request)
             return found
 
         return await self.context.change_node(node.cluster, node.name, write, known=node)
@@ -200,9 +200,9 @@ class StatusReports:
 
     async def credentials(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
         context = self.context
-        node = await context.store.node(cluster.id.key, name.lower())
+        node = await context.store.node(cluster.key, name.lower())
         if node is None:
-            raise await context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            raise await context.missing_node(cluster, name, request)
         method = node.effective.get("azureAuth", {}).get("method", "none")
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":

@@ -106,7 +106,7 @@ class WriteChecks:
             await self._check_owner_properties(cluster, name, desired, before, request, new_identity=is_new)
         if identity and is_new:  # a node that already has it keeps it
             ownership = IdentityOwnership(self.context.store)
-            await ownership.check_unused(identity, cluster.id.key, name.lower(), request.may_see)
+            await ownership.check_unused(identity, cluster.key, name.lower(), request.may_see)
 
     async def _check_owner_properties(
         self,
