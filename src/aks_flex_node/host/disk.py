@@ -149,9 +149,16 @@ class HostDisk:
             case MakeDirectory(path, mode):
                 self._make_directory(self.at(path), mode)
             case WriteFile(path, content, mode):
-                self._write(self.at(path), content, mode)
+                file = self.at(path)
+                new = temporary_path(file)
+                new.unlink(missing_ok=True)
+                atomic_file.write(file, content, mode, temporary=new)
             case MakeLink(path, target):
-                self._link(self.at(path), target)
+                link = self.at(path)
+                new = temporary_path(link)
+                new.unlink(missing_ok=True)
+                new.symlink_to(target)
+                new.replace(link)
             case Remove(path) | RemoveTree(path):
                 with _ignore_link_loop():  # nothing can be below it
                     self._remove(path) if isinstance(action, Remove) else self._remove_tree(path)
@@ -169,17 +176,6 @@ class HostDisk:
             os.chown(path, 0, 0)
         if stat.S_IMODE(found.st_mode) != mode:
             path.chmod(mode)
-
-    def _write(self, path: Path, content: bytes, mode: int) -> None:
-        new = temporary_path(path)
-        new.unlink(missing_ok=True)
-        atomic_file.write(path, content, mode, temporary=new)
-
-    def _link(self, path: Path, target: str) -> None:
-        new = temporary_path(path)
-        new.unlink(missing_ok=True)
-        new.symlink_to(target)
-        new.replace(path)
 
     def _remove(self, path: str) -> None:
         target = self.at(path)

@@ -71,7 +71,9 @@ class DryHost:
 
     def list_dir(self, path: str) -> tuple[str, ...]:
         path = self._followed(path)
-        found = set() if self._hidden(path) or path in self._gone() else set(self._below.list_dir(path))
+        entry = self._entries.get(path)
+        is_gone = path in self._entries and (entry is None or entry.kind is not EntryKind.DIRECTORY)
+        found = set() if self._hidden(path) or is_gone else set(self._below.list_dir(path))
         for other, entry in self._entries.items():
             folder, _, name = other.rpartition("/")
             if folder == path.rstrip("/"):
@@ -167,11 +169,6 @@ class DryHost:
         for other, (entry, content) in moved.items():
             if entry:
                 self._put(other, entry, content)
-
-    def _gone(self) -> set[str]:
-        return {
-            path for path, entry in self._entries.items() if entry is None or entry.kind is not EntryKind.DIRECTORY
-        }
 
     def _hidden(self, path: str) -> bool:
         """Returns whether a parent directory was removed in the overlay."""

@@ -186,7 +186,18 @@ class GatewayProvisioner:
             )
             self.gateway.put(self.gateway.id, body, "the VPN gateway again", str(found.get("etag", "")))
         elif differences := gateway_spec.differences(found, self.config):
-            self._adopt(differences, allowed=adopt)
+            if not adopt:
+                raise ConfigError(
+                    "vpn-gateway-settings-mismatch",
+                    f"The settings of the VPN gateway {self.gateway.id} differ from this configuration: "
+                    f"{'; '.join(differences)}. Nothing was changed.",
+                    "Change the configuration, or run `aks-flex-node bootstrap-vpn --adopt` to change the gateway. "
+                    "This may disconnect other users.",
+                )
+            self.gateway.note(f"changing the VPN gateway: {'; '.join(differences)}")
+            self.gateway.change(
+                lambda document: gateway_spec.adopt(document, self.config), "the settings of the VPN gateway"
+            )
         self.gateway.add_root_certificate(pair)
 
     def _make(self, pair: ClientCertificate, *, allowed: bool) -> None:
@@ -250,18 +261,6 @@ class GatewayProvisioner:
                 )  # another client is creating the same or a related resource
                 continue
             return
-
-    def _adopt(self, differences: list[str], *, allowed: bool) -> None:
-        if not allowed:
-            raise ConfigError(
-                "vpn-gateway-settings-mismatch",
-                f"The settings of the VPN gateway {self.gateway.id} differ from this configuration: "
-                f"{'; '.join(differences)}. Nothing was changed.",
-                "Change the configuration, or run `aks-flex-node bootstrap-vpn --adopt` to change the gateway. This "
-                "may disconnect other users.",
-            )
-        self.gateway.note(f"changing the VPN gateway: {'; '.join(differences)}")
-        self.gateway.change(lambda found: gateway_spec.adopt(found, self.config), "the settings of the VPN gateway")
 
 
 def is_busy(error: AzureCallError) -> bool:
