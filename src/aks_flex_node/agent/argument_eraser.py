@@ -14,13 +14,13 @@ START, END = 45, 46  # fields arg_start and arg_end of /proc/PID/stat, counted a
 ERASED = b"*"
 
 
-def erase_argument(value: str, process: Path = PROCESS) -> bool:
+def erase_argument(value: str) -> bool:
     """Overwrites an argument of this process in memory. Returns whether it was found."""
     secret = value.encode()
     try:
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        fields = (PROCESS / "stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[START]), int(fields[END])
-        with (process / "mem").open("r+b", buffering=0) as memory:
+        with (PROCESS / "mem").open("r+b", buffering=0) as memory:
             memory.seek(start)
             at = memory.read(end - start).find(secret)
             if not secret or at < 0:

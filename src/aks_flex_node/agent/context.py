@@ -134,7 +134,7 @@ def load_config(
     chosen = selection.files
     if not chosen and (is_managed() or has_pool_source()):
         chosen = (stored,)
-    if not chosen and (found := files.find_config(None, os.environ, files.CONFIG_DIRECTORY)):
+    if not chosen and (found := files.find_config(os.environ, files.CONFIG_DIRECTORY)):
         chosen = (found,)
     if not chosen and stored.exists():
         chosen = (stored,)
@@ -204,7 +204,7 @@ def load_or_fetch_config(
     if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:
         bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(completed.config))
         loaded = completed
-    if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
+    if other := files.find_config(os.environ, files.CONFIG_DIRECTORY):
         loaded.warnings.append(
             f"{other} exists: later commands without the URL use it. Remove it if you do not need it."
         )

@@ -50,7 +50,6 @@ class Machine:
     resolv_conf: str = RESOLV_CONF
     address: str = ""  # source address towards the API server
     pod_cidr: str = ""  # assigned by the cluster; empty before that
-    fstab: bytes = b""
     program: str = PROGRAM_PATHS[0]  # the agent that was installed on the machine before any self-update
 
     def node_name(self, config: NodeConfig) -> str:
@@ -82,7 +81,6 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         resolv_conf=pod_resolv_conf(host),
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
         pod_cidr=pod_cidr,
-        fstab=host.read("/etc/fstab") or b"",
         program=own_program(host, config.paths.install_dir, running_program()),
     )
 

@@ -103,7 +103,6 @@ def test_machine_facts_are_read_from_the_host() -> None:
         "/sys/fs/cgroup/cgroup.controllers": "cpu",
         "/run/systemd/system/x": "",
         "/run/systemd/resolve/resolv.conf": "",
-        "/etc/fstab": "/swap none swap sw 0 0\n",
     }
     found = read_machine(RecordedHost(files), config_of({"node.ip": "198.18.0.7"}), "10.244.3.0/24")
     assert replace(found, arch="any") == Machine(
@@ -118,7 +117,6 @@ def test_machine_facts_are_read_from_the_host() -> None:
         resolv_conf="/run/systemd/resolve/resolv.conf",
         address="198.18.0.7",
         pod_cidr="10.244.3.0/24",
-        fstab=b"/swap none swap sw 0 0\n",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest
 from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
-from aks_flex_node.agent.artifacts.download import Transfer, TransferProgress
+from aks_flex_node.agent.artifacts.download import TransferProgress
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
 from aks_flex_node.agent.artifacts.tree_build import copy_file
 from aks_flex_node.agent.artifacts.trust import LocalDigests
@@ -21,7 +21,7 @@ from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import Retrier, RetryBackoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.digest import TrustedDigest
@@ -40,7 +40,6 @@ def make_bundle(
     arch: str,
     *,
     digests: LocalDigests = LocalDigests(),  # noqa: B008 - frozen
-    observe: Callable[[Transfer], None] | None = None,
 ) -> BundleManifest:
     """Creates a directory with every artifact of the trees, or a tar if the name of the target ends like one."""
     # An older bundle is replaced, nothing else.
@@ -51,7 +50,7 @@ def make_bundle(
             "Use a directory that does not exist, or a file name that ends in .tar or .tar.gz.",
         )
     needed = {url_identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
-    blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), digests, observe)
+    blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), digests)
     manifest = BundleManifest(arch, tuple(bundle_entry(artifact, blob) for artifact, blob in blobs.items()))
     partial = target.with_name(f"{target.name}.partial")
     remove_tree(partial)
@@ -80,14 +79,13 @@ def fetch_all(
     sources: DownloadOptions,
     cache: ArtifactCache,
     digests: LocalDigests,
-    observe: Callable[[Transfer], None] | None,
 ) -> FilesByArtifact:
     stopped = threading.Event()
     # A bundle that the configuration names is the one to be created, so it is not a source.
     fetching = ArtifactFetcher(cache, sources, Retrier(sources.attempts, RetryBackoff(), stopped), digests, None)
     with ThreadPoolExecutor(sources.parallel) as pool:
         try:
-            futures = [pool.submit(fetching.fetch, each, TransferProgress(each, observe)) for each in artifacts]
+            futures = [pool.submit(fetching.fetch, each, TransferProgress(each)) for each in artifacts]
             failed = next((each for each in as_completed(futures) if each.exception()), None)
             if failed:
                 failed.result()

@@ -36,11 +36,10 @@ class _Unreadable(Exception):  # noqa: N818 - it never leaves this module
     pass
 
 
-def find_config(path: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
+def find_config(environment: Mapping[str, str], directory: Path) -> Path | None:
     """Returns the configured file, else the file at the default path, or None if found is none."""
-    named = path or (Path(environment["AKS_FLEX_NODE_CONFIG"]) if environment.get("AKS_FLEX_NODE_CONFIG") else None)
-    if named is not None:
-        return named
+    if named := environment.get("AKS_FLEX_NODE_CONFIG"):
+        return Path(named)
     found = [directory / name for name in CONFIG_NAMES if (directory / name).exists()]
     if len(found) > 1:
         raise ConfigError(

@@ -99,7 +99,7 @@ def load(
     override `base`, and `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
     """
     chosen = [path] if isinstance(path, Path) else list(path or ())
-    if not chosen and (found := files.find_config(None, env, directory)):
+    if not chosen and (found := files.find_config(env, directory)):
         chosen = [found]
     others = [from_environment(env), from_flags(flags), *last]
     if not chosen:

@@ -32,12 +32,12 @@ MAX_DOUBLINGS = 20  # after which the delay no longer grows
 ROTATE_SECONDS = 180.0  # limit for the child process
 
 
-def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float] = time.time) -> StoredKey:
+def rotate_key(client: ProviderClient, store: NodeKeyStore) -> StoredKey:
     """Binds the key of this machine, or replaces it if it is bound. If the provider does not know the key, the
     previous one binds it again. Raises ProviderRequestError if that fails.
     """
     try:
-        return _rotate(client, store, now)
+        return _rotate(client, store)
     except ProviderRequestError as error:
         key = store.read()
         if error.result.code != NODE_KEY_NOT_KNOWN or not (key and key.previous and client.assertions):
@@ -45,7 +45,7 @@ def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], fl
         # The previous key, which is tried once, binds the present one.
         client.assertions.by_previous = True
         try:
-            answer = _ask(client, key.previous, key, now)
+            answer = _ask(client, key.previous, key)
         finally:
             client.assertions.by_previous = False
         bound = replace(key, audience=str(answer.get("audience") or key.audience), next=None)
@@ -53,13 +53,13 @@ def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], fl
         return bound
 
 
-def _rotate(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float]) -> StoredKey:
+def _rotate(client: ProviderClient, store: NodeKeyStore) -> StoredKey:
     key = store.ensure()
     if key.is_bound and key.next is None:
-        key = replace(key, next=new_key(now()))
+        key = replace(key, next=new_key(time.time()))
         store.save(key)
     new = key.next or key
-    audience = str(_ask(client, key, new, now).get("audience") or "")
+    audience = str(_ask(client, key, new).get("audience") or "")
     if not audience:
         message = "The provider has not named the audience of node keys yet. The agent tries again later."
         raise ProviderRequestError(PollResult(ProviderState.FAILING, message))
@@ -68,12 +68,12 @@ def _rotate(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float
     return bound
 
 
-def _ask(client: ProviderClient, key: StoredKey, new: StoredKey, now: Callable[[], float]) -> dict[str, Any]:
+def _ask(client: ProviderClient, key: StoredKey, new: StoredKey) -> dict[str, Any]:
     """Asks the provider to bind the new key. Signs again if the first response shows that the clock is wrong."""
     node_id = client.endpoint.resource_id.lower()
 
     def ask() -> dict[str, Any]:
-        moment = now() + (client.assertions.clock_offset if client.assertions else 0.0)
+        moment = time.time() + (client.assertions.clock_offset if client.assertions else 0.0)
         body = {"proof": node_keys.sign_proof(new.private_key, node_id, moment)}
         if key.is_bound:
             audience = node_keys.rotation_audience(node_id, node_keys.public_key(new.private_key).thumbprint)
