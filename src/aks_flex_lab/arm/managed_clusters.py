@@ -45,17 +45,13 @@ class ManagedCluster:
             "name": self.name,
             "type": f"{PROVIDER_NAMESPACE}/ManagedClusters",
             "location": self.location,
-            "sku": {"name": "Base", "tier": "Free"},
             "identity": {"type": "SystemAssigned", "tenantId": tenant},
             "properties": {
                 "provisioningState": "Succeeded",
-                "powerState": {"code": "Running"},
                 "kubernetesVersion": self.version,
                 "currentKubernetesVersion": self.version,
-                "dnsPrefix": self.name,
                 "fqdn": self.fqdn,
                 "nodeResourceGroup": f"MC_{group}_{self.name}_{self.location}",
-                "enableRBAC": True,
                 "agentPoolProfiles": [pool, *pools],
                 "networkProfile": {
                     "networkPlugin": "kubenet",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from aks_flex_lab.files import file_lock, write_atomically
 
@@ -71,8 +73,7 @@ class EntraDirectory:
         found = self._file.stat()
         mark = (found.st_mtime_ns, found.st_ino)
         if mark != self._mark:
-            documents = json.loads(self._file.read_text())
-            self._principals = tuple(_principal(each) for each in documents)
+            self._principals = msgspec.json.decode(self._file.read_bytes(), type=tuple[EntraPrincipal, ...])
             self._mark = mark
         return self._principals
 
@@ -116,14 +117,7 @@ class EntraDirectory:
 
     def _write(self, changed: Callable[[tuple[EntraPrincipal, ...]], list[EntraPrincipal]]) -> None:
         with file_lock(self._lock, "the lab's directory", wait=True):
-            documents = [asdict(each) for each in changed(self.all())]
-            write_atomically(self._file, json.dumps(documents, indent=1), 0o600)
-
-
-def _principal(document: dict[str, Any]) -> EntraPrincipal:
-    lists = {name: tuple(document.get(name, ())) for name in LIST_FIELDS}
-    federations = tuple(FederatedCredential(**each) for each in document.get("federations", ()))
-    return EntraPrincipal(**{**document, **lists, "federations": federations})
+            write_atomically(self._file, msgspec.json.encode(changed(self.all())), 0o600)
 
 
 def new_id() -> str:
