@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.config_urls import KEY_URL
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Delivery
 
@@ -68,7 +68,6 @@ class BuiltInDelivery:
         try:
             bundle = self._sealer.open(found.bundle, context)
         except ConfigError:
-            cluster = parse_cluster_id(found.cluster)
             log.error("The config URL of node %s of %s is refused: its row was changed.", found.node, found.cluster)
             await self._refused.record(
                 self._store,
@@ -76,7 +75,7 @@ class BuiltInDelivery:
                     now,
                     "aks-flex-rp",
                     AuditAction.RECORD_REFUSED,
-                    cluster.node(found.node) if cluster else found.cluster,
+                    record_resource((found.cluster, found.node)),
                     outcome=AuditOutcome.DENIED,
                     detail={"reason": "the row of its config URL was changed without the service"},
                 ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc, parse_utc
-from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
@@ -81,7 +81,8 @@ class JoinTracker:
         return frozenset(filter(None, urls))
 
     async def on_access_withdrawn(self, cluster: str, node: str) -> None:
-        await self.context.store.record(self._event(AuditAction.ACCESS_WITHDRAWN, self._resource(cluster, node), {}))
+        event = self._event(AuditAction.ACCESS_WITHDRAWN, record_resource((cluster, node)), {})
+        await self.context.store.record(event)
 
     async def on_identity_csr(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         """Records the request and revokes the config URL."""
@@ -110,11 +111,11 @@ class JoinTracker:
         store = self.context.store
         if not (await store.last_known_node(cluster, node)).deleted:
             return None
-        events = await store.audit(resource=self._resource(cluster, node), what=AuditAction.DELETE, limit=1)
+        events = await store.audit(resource=record_resource((cluster, node)), what=AuditAction.DELETE, limit=1)
         return events[0].at if events else None
 
     async def on_node_removed(self, cluster: str, node: str) -> None:
-        await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
+        await self.context.store.record(self._event(AuditAction.NODE_REMOVED, record_resource((cluster, node)), {}))
         if self.cleanup:
             await self.cleanup.after_removal(cluster, node)
 
@@ -167,7 +168,8 @@ class JoinTracker:
         detail = {"tokenId": token_id, "csr": csr, "why": why}
         what = AuditAction.CERTIFICATE_DENIED
         if not node or not await self._change(cluster, node, lambda join: join, what, always=True, **detail):
-            await self.context.store.record(self._event(what, self._resource(cluster, node), detail))
+            resource = record_resource((cluster, node) if node else (cluster,))
+            await self.context.store.record(self._event(what, resource, detail))
 
     async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
         await self._record_certificate(
@@ -274,7 +276,7 @@ class JoinTracker:
                 join.is_joined and not node.join.is_joined and join.delivered is None
             ):
                 join = join.with_delivered(node.version)
-            event = self._event(what, self._resource(cluster, node.name), dict(detail))
+            event = self._event(what, record_resource((cluster, node.name)), dict(detail))
             if join == node.join:
                 if always:
                     await self.context.store.record(event)
@@ -299,11 +301,6 @@ class JoinTracker:
             outcome,
             detail,
         )
-
-    @staticmethod
-    def _resource(cluster: str, node: str) -> str:
-        known = parse_cluster_id(cluster)
-        return known.node(node) if known and node else cluster
 
 
 def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:

@@ -14,7 +14,7 @@ from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
@@ -281,5 +281,4 @@ def _event(
 
 
 def _resource(node: Node) -> str:
-    known = parse_cluster_id(node.cluster)
-    return known.node(node.name) if known else node.cluster
+    return record_resource((node.cluster, node.name))
