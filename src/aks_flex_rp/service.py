@@ -225,7 +225,7 @@ class Service:
         await self.clusters.start()
         sweeping = run_periodically("sweep", self._sweep, SWEEP_SECONDS)
         measuring = run_periodically("measures", self._measure, MEASURE_SECONDS)
-        chores = [run_periodically(each.name, each.once, each.seconds) for each in self._notifying.tasks()]
+        chores = [run_periodically(*task) for task in self._notifying.tasks()]
         self._tasks = [
             asyncio.create_task(each)
             for each in (

@@ -213,15 +213,19 @@ async def _remove_mark(settings: ServiceSettings, connection: ClusterConnection,
 
 def cluster_connection(settings: ServiceSettings, cluster: Cluster) -> ClusterConnection | None:
     """Returns the connection to a cluster, or None if it cannot be decrypted."""
+    try:
+        return _decrypted_connection(settings, cluster)
+    except (FlexError, ValueError):
+        return None
+
+
+def _decrypted_connection(settings: ServiceSettings, cluster: Cluster) -> ClusterConnection:
     from aks_flex_rp.cluster_registry import connection_seal_context
     from aks_flex_rp.clusters import connections
     from aks_flex_rp.service import open_sealer
 
-    try:
-        opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
-        return connections.from_bytes(opened)
-    except (FlexError, ValueError):
-        return None
+    opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
+    return connections.from_bytes(opened)
 
 
 def _now() -> float:
@@ -264,14 +268,11 @@ async def _client(settings: ServiceSettings, connection: ClusterConnection) -> A
 
 
 async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
-    from aks_flex_rp.cluster_registry import connection_seal_context
-    from aks_flex_rp.clusters import connections, holder, permissions, prerequisites
-    from aks_flex_rp.service import open_sealer
+    from aks_flex_rp.clusters import holder, permissions, prerequisites
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
-    opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
-    async with _client(settings, connections.from_bytes(opened)) as client:
+    async with _client(settings, _decrypted_connection(settings, cluster)) as client:
         findings = await prerequisites.check_cluster(client, allow_exec=settings.nodes.allow_exec)
         findings.append(await holder.check_holder(client, str(cluster.facts.get(holder.HOLDER_FACT, ""))))
     if warning := holder.loopback_warning(str(cluster.facts.get("server_url", ""))):

@@ -81,11 +81,6 @@ class NodeDraft:
         return self["monitor"] == "yes"
 
     @property
-    def _drift_policy(self) -> str:
-        """The drift policy, or an empty string for the default of the API."""
-        return "" if self["drift"] == DRIFT_DEFAULT else self["drift"]
-
-    @property
     def needs_secret(self) -> bool:
         return self["method"] == PRINCIPAL and self["sp-proof"] != "certificate"
 
@@ -95,7 +90,7 @@ class NodeDraft:
             "labels": {key: value for key, value in self.labels if key},
             "taints": [_taint(row) for row in self.taints if row[0]],
             "maxPods": _number(self["pods"]),
-            "driftPolicy": self._drift_policy,
+            "driftPolicy": "" if self["drift"] == DRIFT_DEFAULT else self["drift"],
         }
         properties = {
             "poolName": self["pool"],

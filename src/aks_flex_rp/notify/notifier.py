@@ -191,15 +191,6 @@ CHECK_SECONDS = 15.0
 SEND_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class PeriodicTask:
-    """A task that runs periodically, with the interval after each run."""
-
-    name: str
-    once: Callable[[], Awaitable[None]]
-    seconds: float
-
-
 class Notifier:
     """Composes the notification tasks.
 
@@ -218,12 +209,15 @@ class Notifier:
         self._stale_nodes = StaleNodeMonitor(store, self.publisher, silent_after)
         self._cleaner = OutboxCleaner(store, webhooks, settings.most_pending, count)
 
-    def tasks(self) -> Iterator[PeriodicTask]:
-        """Yields the tasks. Silent nodes are detected even without receivers, because lists show them."""
-        yield PeriodicTask("silent nodes", self._stale_nodes.once, CHECK_SECONDS)
-        yield PeriodicTask("outbox", self._cleaner.once, CHECK_SECONDS)
+    def tasks(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]], float]]:
+        """Yields the names of the tasks, what each does, and the seconds after each run.
+
+        Silent nodes are detected even without receivers, because lists show them.
+        """
+        yield "silent nodes", self._stale_nodes.once, CHECK_SECONDS
+        yield "outbox", self._cleaner.once, CHECK_SECONDS
         for hook, sender in self._senders.items():
-            yield PeriodicTask(f"notifications to {hook.title}", sender.once, SEND_SECONDS)
+            yield f"notifications to {hook.title}", sender.once, SEND_SECONDS
 
     def stop(self) -> None:
         for sender in self._senders.values():
