@@ -213,9 +213,11 @@ def _remedy(status: int, message: str, retry_after: str) -> str:
 
 
 def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:
+    text = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
+    text = f"{text})" if text.count("(") > text.count(")") else text
     return AzureCallError(
         "arm-unreachable",
-        f"{endpoint} cannot be reached: {_plain(cause)}.",
+        f"{endpoint} cannot be reached: {text}.",
         "Check the network, the proxy, and the CA file of a private cloud.",
         retryable=True,
     )
@@ -247,11 +249,6 @@ def is_connection_failure(error: BaseException) -> bool:
 def _origin(url: str) -> tuple[str, str, int]:
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or 443
-
-
-def _plain(cause: str) -> str:
-    text = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
-    return f"{text})" if text.count("(") > text.count(")") else text
 
 
 def _object(text: str) -> Document:

@@ -77,9 +77,10 @@ def service_principal_by_certificate(
     try:
         return CertificateCredential(tenant, client_id, certificate_data=pem, **options)
     except (ValueError, TypeError) as error:
+        sentence = (str(error).splitlines() or [""])[0].partition(". ")[0].strip(" .")
         raise AzureCallError(
             "client-certificate-invalid",
-            f"The certificate of the service principal cannot be used: {_first_sentence(error)}.",
+            f"The certificate of the service principal cannot be used: {sentence or 'it cannot be parsed'}.",
             "Use PEM with a certificate and its RSA private key without a password.",
             retryable=False,
         ) from None
@@ -141,8 +142,3 @@ class FirstWorkingCredential:
         first.message = " ".join(error.message for error in failed)
         first.retryable = any(error.retryable for error in failed)
         raise first
-
-
-def _first_sentence(error: Exception) -> str:
-    sentence = (str(error).splitlines() or [""])[0].partition(". ")[0]
-    return sentence.strip(" .") or "it cannot be parsed"

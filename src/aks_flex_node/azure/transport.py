@@ -10,7 +10,7 @@ from typing import Any
 import requests
 from azure.core.pipeline.transport import RequestsTransport
 from requests.adapters import HTTPAdapter
-from urllib3 import BaseHTTPResponse, Retry
+from urllib3 import Retry
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from aks_flex_node.azure.retry_policy import MAX_RETRY_AFTER_SECONDS
@@ -50,7 +50,9 @@ class BoundedAdapter(HTTPAdapter):
         try:
             with time_limit(TOTAL_SECONDS):
                 response = super().send(request, *arguments, **{**options, "stream": True})
-                content = self._read(response.raw)
+                content = read_body(response.raw, MAX_RESPONSE_BYTES)
+                response.raw.release_conn()
+                content = decode(content, response.raw.headers.get("Content-Encoding", ""))
         except RequestTimeout as error:
             raise requests.exceptions.ReadTimeout(str(error)) from None
         except BodyLimitError as error:
@@ -67,11 +69,6 @@ class BoundedAdapter(HTTPAdapter):
         response._content = content
         response._content_consumed = True
         return response
-
-    def _read(self, raw: BaseHTTPResponse) -> bytes:
-        content = read_body(raw, MAX_RESPONSE_BYTES)
-        raw.release_conn()
-        return decode(content, raw.headers.get("Content-Encoding", ""))
 
 
 def explain(error: ProtocolError) -> ProtocolError:

@@ -94,9 +94,10 @@ def _check_volume(context: PreflightContext, volume: Volume) -> Iterator[CheckFi
         yield error(
             f"Only {file_system.inodes_free} inodes are free on the file system of {title}.", "Remove files from it."
         )
+    share = 100 * file_system.free // max(file_system.size, 1)
     for signal in eviction_signals(volume, context.config.node.kubelet.eviction_hard):
         yield warning(
-            f"The file system of {title} is almost full ({_share(file_system)} free), so the node would start under "
+            f"The file system of {title} is almost full ({share} % free), so the node would start under "
             f"disk pressure ({signal}).",
             "Free space on it, or change `node.kubelet.evictionHard`.",
         )
@@ -158,7 +159,3 @@ def file_system_type(mountinfo: str, path: str) -> str:
 
 def _size(count: int) -> str:
     return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count // MIB} MiB"
-
-
-def _share(file_system: FileSystemInfo) -> str:
-    return f"{100 * file_system.free // max(file_system.size, 1)} %"

@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 @dataclass
 class NodeOperations:
     host: Host
@@ -51,7 +47,7 @@ class NodeOperations:
     api_for: Callable[[NodeConfig], ApiClient] = node_api
     stager_for: Callable[[NodeConfig], ProgramStager] = StoreProgramStager
     environment: ReadinessEnvironment = field(default_factory=ReadinessEnvironment)
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
     env: Mapping[str, str] = field(default_factory=dict)
     components: Sequence[Component] = SEQUENCE
 
