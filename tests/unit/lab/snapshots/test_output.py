@@ -33,7 +33,7 @@ def test_rendered_lines_are_aligned_in_columns() -> None:
     assert lines[3].endswith("y  added    2")
 
 
-def test_added_tree_renders_as_one_line_without_its_sibling_and_changed_files() -> None:
+def test_added_tree_is_one_line_without_siblings_and_changed_files() -> None:
     tree = [added("file", path, type="file") for path in ("/a", "/a-b", "/a/b", "/a/b/c")]
 
     assert render([*tree, changed("file", "/a/d", "mode", "0600", "0644")]) == [

@@ -9,6 +9,7 @@ import pytest
 from aks_flex_lab.demo import DEMO_TOOLS
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.tools import catalog, recipes
+from aks_flex_lab.versions import NodeVersions
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
@@ -76,6 +77,12 @@ def test_tools_on_demand_are_selected_only_with_their_version() -> None:
     assert set(catalog.ALL_TOOLS) - set(catalog.select_tools()) == set(on_demand)
     assert [tool.version for tool in catalog.select_tools(["kubernetes"])] == ["1.36.3", "1.35.4"]
     assert [tool.version for tool in catalog.select_tools(["kubernetes@1.33.13"])] == ["1.33.13"]
+
+
+def test_default_build_has_one_control_plane_and_two_minor_versions() -> None:
+    built = [tool for tool in catalog.select_tools(["kubernetes"]) if isinstance(tool, recipes.GoTool)]
+    servers = [tool.version for tool in built if "kube-apiserver" in {command.name for command in tool.commands}]
+    assert (len(built), servers) == (2, [NodeVersions().kubernetes])
 
 
 def test_demo_runs_fewer_tools_than_the_tests() -> None:
