@@ -60,7 +60,7 @@ def arc_machine_id(properties: Properties, cluster: ClusterId, node: str) -> str
     )
 
 
-def node_resources(properties: Document, cluster: ClusterId, node: str, principal: str = "") -> NodeResources:
+def node_resources(properties: Document, cluster: ClusterId, node: str, principal: str) -> NodeResources:
     """Returns the resources of a node that uses Azure Arc.
 
     `principal` is the object ID with which the node has signed in. The one in the properties does not count, because

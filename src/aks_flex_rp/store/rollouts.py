@@ -156,18 +156,13 @@ def _put_nodes(first: int, count: int) -> str:
 
 class Rollouts(AuthenticatedRows):
     async def create_rollout(
-        self,
-        rollout: StoredRollout,
-        nodes: Sequence[StoredRolloutNode],
-        events: Sequence[AuditEvent] = (),
-        messages: Sequence[OutboxMessage] = (),
+        self, rollout: StoredRollout, nodes: Sequence[StoredRolloutNode], events: Sequence[AuditEvent] = ()
     ) -> StoredRollout:
         """Creates a roll-out with its nodes. Raises Conflict if it exists, or if the pool has an active one."""
         written = replace(rollout, version=self._next_version(ROLLOUTS, rollout, 0))
         if nodes:  # without their roll-out, they mean nothing
             await self._write_many(PUT_NODE, [self._signed(ROLLOUT_NODES, each) for each in nodes])
-        follows = (*recorded(events), *outbox.enqueue(messages))
-        if not await self._write(*sql.compose_write(CREATE, self._signed(ROLLOUTS, written), *follows)):
+        if not await self._write(*sql.compose_write(CREATE, self._signed(ROLLOUTS, written), *recorded(events))):
             raise Conflict(f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one.")
         return written
 
