@@ -68,6 +68,7 @@ def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
             yield _unknown(name, failure.reason)
         except CallTimeout:
             yield _unknown(name, f"the DNS name {name} cannot be resolved: no DNS server responded in time")
+    # A DNS server that only the machine itself reaches, such as dnsmasq.
     path = context.machine.resolv_conf
     servers = name_servers(context.text(path))
     if servers and all(map(is_loopback, servers)):
