@@ -34,9 +34,19 @@ def declared(name: str) -> set[str]:
     return {normalized_name(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in project.core.dependencies}
 
 
+def nodes_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields the nodes of a module without what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from nodes_at_run_time(ast.Module(node.orelse, []))
+        else:
+            yield node
+            yield from nodes_at_run_time(node)
+
+
 def imported(source: Path) -> Iterator[str]:
     for path in source.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_at_run_time(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
