@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.host.actions import EnableUnit, MakeDirectory, RemoveTree, SetSysctl, StartUnit, WriteFile
 from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.real import RootedHost
@@ -133,3 +135,9 @@ def test_unit_in_image_is_enabled_but_not_started(tmp_path: Path) -> None:
     assert (host.live, host.unit("a.service").exists, host.unit("a.service").running) == (False, True, False)
     link = tmp_path / "etc/systemd/system/multi-user.target.wants/a.service"
     assert str(link.readlink()) == "/etc/systemd/system/a.service"
+
+
+def test_record_with_any_text_of_another_server_is_read_as_written() -> None:
+    host, state = RecordedHost({}), NodeState(Phase.NODE_JOINED, message='"\udcff\u2028', node="edge-1")
+    node_state.write(host, "/state.json", state)
+    assert node_state.read(host, "/state.json") == state
