@@ -57,12 +57,16 @@ class Demo:
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Runs all steps and returns the seconds of each. Without `keep`, removes the lab, also after a failure."""
-        if machines := [machine.name for machine in self.lab.inventory.all()]:
+        machines = {machine.name for machine in self.lab.inventory.all()}
+        if others := sorted(machines - {MACHINE, *ENROLLED}):
             raise UsageError(
                 "lab-in-use",
-                f"Lab {self.lab.layout.name} has machines ({', '.join(machines)}), and the demo removes its lab.",
+                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and the demo removes its lab.",
                 f"Remove them with `{self.lab.command} down`, or run the demo in a separate lab.",
             )
+        if machines:
+            self.progress.message("The lab of an earlier demo, which was kept or interrupted, is removed first.")
+            self.lab.down()
         try:
             self.phase("Start the cloud: a Kubernetes control plane, a registry, the provider", self.cloud)
             self.phase("Boot an edge machine and install the agent", self.boot)

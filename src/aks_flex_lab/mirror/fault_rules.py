@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -130,14 +130,17 @@ def fault_from_texts(texts: Mapping[str, str]) -> MirrorFault:
     kind, values = texts["kind"], {name: text for name, text in texts.items() if name != "kind"}
     if kind not in FAULTS:
         raise UsageError("mirror-fault-unknown", f"Unknown kind of fault rule {kind!r}.", did_you_mean(kind, FAULTS))
-    names = [field.name for field in fields(FAULTS[kind])]
     try:
         return FAULTS[kind](**{name: VALUES[name](text) for name, text in values.items()})  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError) as error:
+        given = [f"{name}={text}" for name, text in values.items()]
+        names = [
+            f"{field.name} (required)" if field.default is MISSING else field.name for field in fields(FAULTS[kind])
+        ]
         raise UsageError(
             "mirror-fault-invalid",
-            f"The fault rule {kind} has a missing or invalid value: {error}.",
-            f"Its values are: {', '.join(names) or 'none'}.",
+            f"A fault rule of the kind {kind} cannot be made of {' '.join(given) or 'no values'}.",
+            f"Use these values, as KEY=VALUE: {', '.join(names) or 'none'}.",
         ) from error
 
 

@@ -58,7 +58,7 @@ def test_added_rule_is_listed_with_its_hits_until_reset(
 
 def test_rule_without_files_is_reported_and_an_invalid_one_refused(lab: Lab, mirror: MirrorClient) -> None:
     assert "Check the pattern" in lab("add", "dl.k8s.io/v1/kublet", "corrupt")
-    with pytest.raises(LabError, match="cut has a missing or invalid value"):
+    with pytest.raises(LabError, match="kind cut cannot be made of rate=1"):
         lab("add", "*", "cut", "rate=1")
     assert len(mirror.rules()) == 1
 
