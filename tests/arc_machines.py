@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.settings.models import NodeConfig
 
 CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
 MACHINE = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.HybridCompute/machines/edge-1"

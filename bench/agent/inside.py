@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, "/usr/lib/aks-flex-node")
 sys.argv[0] = "/usr/bin/aks-flex-node"
 
-from aks_flex_node.agent.config.base_model import replace  # noqa: E402 - the machine's own agent, found as above
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource  # noqa: E402
 from aks_flex_node.agent.daemon.controller import Controller  # noqa: E402
 from aks_flex_node.agent.daemon.session import StopRequest, open_session  # noqa: E402
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier  # noqa: E402
 from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
+from aks_flex_node.settings.base import replace  # noqa: E402 - the machine's own agent, found as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, sections
 from aks_flex_node.agent.config.render import mask_secrets
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
+from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

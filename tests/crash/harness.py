@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.settings.models import NodeConfig
     from tests.crash.crash_points import SimulatedHost
 
 Item: TypeAlias = tuple[str, int, object]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.settings.models import NodeConfig
     from tests.crash.crash_points import Point
 
 CACHE = cache_dir(harness.CONFIG)

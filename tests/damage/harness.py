@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
+    from aks_flex_node.settings.models import NodeConfig
 
 POOL = f"{CLUSTER_ID}/agentPools/flex"
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from aks_flex_node.agent.components import catalog
-from aks_flex_node.agent.config.base_model import ConfigModel
 from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.settings.base import ConfigModel
 from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 ROOT = Path(__file__).parents[2]

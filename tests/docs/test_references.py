@@ -11,10 +11,10 @@ import yaml
 from scripts.reference.__main__ import PAGES
 from scripts.reference.commands import apps, option
 
-from aks_flex_node.agent.config.keys import keys
 from aks_flex_node.agent.config.loader import load_text, missing_for_join
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 from aks_flex_node.error_catalog import load_catalog
+from aks_flex_node.settings.table import keys
 from aks_flex_rp.settings import ServiceSettings
 from tests.unit.agent.config.builders import CA, TOKEN
 

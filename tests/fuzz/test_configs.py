@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aks_flex_node.agent.config.keys import keys
 from aks_flex_node.agent.config.loader import LoadedConfig, load_text
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config.render import config_template
 from aks_flex_node.agent.config.sources import nest
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.settings.table import keys
 from tests.fuzz.attempts import tried
 from tests.fuzz.mutations import damaged, json_values
 from tests.unit.agent.config.builders import CA, TOKEN

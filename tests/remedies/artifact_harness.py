@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificatePair
     from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.settings.models import NodeConfig
 
 PUBLISHERS = ("github.com", "dl.k8s.io")
 MACHINE = Machine(hostname="edge-1", arch="amd64")

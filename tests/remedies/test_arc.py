@@ -9,12 +9,12 @@ import pytest
 
 from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.bootstrap import prerequisites
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.azure.arm import refused_error
 from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import Run, StartUnit
 from aks_flex_node.host.host import CommandResult
+from aks_flex_node.settings.base import replace
 from tests.arc_machines import CLUSTER, MACHINE, ArcSystem, Azure, config
 from tests.crash import harness
 from tests.openpgp_keys import FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
@@ -25,8 +25,8 @@ from tests.unit.agent.builders import config_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.settings.models import NodeConfig
 
 FORBIDDEN = refused_error(403, '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}')
 ROLES = (CLUSTER_USER, RBAC_CLUSTER_ADMIN)

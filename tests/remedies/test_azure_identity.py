@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_lab.entra.directory import EntraPrincipal
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
     from tests.service.lab.cloud_harness import Cloud
 
 

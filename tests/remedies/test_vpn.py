@@ -26,7 +26,7 @@ from tests.unit.rp.resource.test_config_generator import config as generated_con
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 BOOTSTRAP = "aks-flex-node bootstrap-vpn"
 

@@ -16,7 +16,6 @@ from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import ConfigBundle, fetch_config, select_config_url
 from aks_flex_node.agent.config.resolved import ConfigSourceKind, log_file
 from aks_flex_node.agent.enrolment import enrol
@@ -34,6 +33,7 @@ from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.models import NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,12 +25,12 @@ from aks_flex_node.host.host import Host, read_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_node.settings.models import NodeConfig
 
 DMI = "/sys/class/dmi/id"
 CONTAINER_LINKS = frozenset(("veth", "macvlan"))  # through which a container reaches the network

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.machine_operations import MachineOperation
     from aks_flex_node.agent.cluster.node_health import NodeHealth
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.models import NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.bundle import BundleManifest
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @frozen

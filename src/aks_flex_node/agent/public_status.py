@@ -17,10 +17,10 @@ from aks_flex_node.agent import status as facts
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import PUBLIC_STATUS, PUBLIC_STATUS_DIR, STATE_DIR
 from aks_flex_node.agent.reconcile import lock
-from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.redaction import redact_output
 from aks_flex_node.timestamps import parse_utc
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from aks_flex_node.lean_dataclass import dataclass, frozen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
 
 
 RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the running agent

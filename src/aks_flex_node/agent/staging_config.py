@@ -19,8 +19,8 @@ from aks_flex_node.host.actions import Remove, WriteFile
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 LEFTOVERS = "leftovers"  # the identity of a job that only removes
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.host.host import Host, UnitState
+    from aks_flex_node.settings.models import NodeConfig
 
 Document = dict[str, Any]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent import status
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.resolved import join_token, log_file
 from aks_flex_node.agent.paths import CLUSTER_FACTS, DAEMON_STATE, FAILED_CONFIG, JOB_RESULT, UPDATE_JOURNAL
-from aks_flex_node.agent.redaction import MASK, redact_output
+from aks_flex_node.redaction import MASK, redact_output
+from aks_flex_node.settings.base import to_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

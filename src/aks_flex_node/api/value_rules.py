@@ -213,6 +213,11 @@ def certificate(text: str) -> str | None:
     return None
 
 
+def certificate_and_key(text: str) -> str | None:
+    whole = "-----BEGIN CERTIFICATE-----" in text and "PRIVATE KEY-----" in text
+    return None if whole else "is not a certificate with its private key in PEM format (-----BEGIN ...)."
+
+
 def directory(text: str) -> str | None:
     """Checks a directory that the agent creates, fills and removes."""
     if posixpath.normpath(text) in SYSTEM_DIRECTORIES or text.startswith("//"):

@@ -29,11 +29,11 @@ from tests.unit.agent.builders import MACHINE, config_of, empty_host, install
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry, UnitState
+    from aks_flex_node.settings.models import NodeConfig
 
 GOOD, DEAD, MUTE = "exit 0", "echo 'no such module' >&2; exit 1", "exit 3"  # ready; not ready; never verified
 KILLED_ONCE = '[ -f "$0.killed" ] && exit 0; touch "$0.killed"; kill -9 $$'

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from azure.core.credentials import TokenCredential
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+    from aks_flex_node.settings.models import NodeConfig
 
 CANARY = "canary-of-the-answer-matrix"  # in every token, password and URL that a client has
 SECONDS = 1.0  # the limits of time, for these tests

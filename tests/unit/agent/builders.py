@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import CommandResult
+    from aks_flex_node.settings.models import NodeConfig
 
 JOIN: Settings = {
     "node.kubelet.serverURL": "https://cluster.example:443",

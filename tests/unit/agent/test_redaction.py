@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aks_flex_node.agent.daemon.conditions import redact_tokens
-from aks_flex_node.agent.redaction import redact, redact_output, redact_values
+from aks_flex_node.redaction import redact, redact_output, redact_values
 from tests.unit.agent.config.builders import TOKEN
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----"

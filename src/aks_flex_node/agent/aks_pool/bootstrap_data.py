@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import object_at
 from aks_flex_node.agent.config.pool_names import server_url, split_labels
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig, Taint
+    from aks_flex_node.settings.models import NodeConfig, Taint
 
 Document = dict[str, Any]
 

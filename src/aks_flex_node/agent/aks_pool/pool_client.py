@@ -36,7 +36,7 @@ from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 OPERATION_SECONDS = 900.0
 QUERY = {"api-version": API_VERSION}

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import format_taint
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.sources import SettingsSource, from_document
 from aks_flex_node.agent.paths import POOL_FACTS
 from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import to_document
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @frozen

@@ -11,7 +11,7 @@ from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 API_VERSION = "2026-08-02-preview"  # of all requests about flex node pools
 MACHINE_NAME = re.compile(r"[a-zA-Z0-9][-_a-zA-Z0-9]{0,39}")

@@ -8,21 +8,21 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.role_assignments import RolesClient
 from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER, AzureRole
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.retry import RetryDeadline
+    from aks_flex_node.settings.models import NodeConfig
 
 Document = dict[str, Any]
 

@@ -22,7 +22,7 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 
 AZCMAGENT_PATHS = ("/usr/bin/azcmagent", "/opt/azcmagent/bin/azcmagent")

@@ -19,9 +19,9 @@ from aks_flex_node.host.disk import temporary_path
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 # azcmagent's cloud names by the names in the configuration.

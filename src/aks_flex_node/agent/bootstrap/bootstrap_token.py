@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.bootstrap import pool_join
 from aks_flex_node.agent.components import credentials
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.config_sources.selection import open_source
@@ -19,6 +18,7 @@ from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CURRENT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

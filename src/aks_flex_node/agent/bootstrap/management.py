@@ -14,8 +14,8 @@ from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 def refuse_temporary_vpn(loaded: LoadedConfig) -> None:

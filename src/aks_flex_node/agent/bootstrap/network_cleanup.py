@@ -21,7 +21,7 @@ from aks_flex_node.host.system import sysctl_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 # Chains of the kubelet, kube-proxy and CNI plugins. Other programs use the same prefixes, for example CNI-podman.
 CHAIN = re.compile(

@@ -13,7 +13,7 @@ from aks_flex_node.host.host import Host, read_text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 SERVICES = ("node-problem-detector.service", "kubelet.service", "containerd.service")
 GROUPS = {  # cgroup to owning service

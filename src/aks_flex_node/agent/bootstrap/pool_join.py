@@ -20,7 +20,6 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
     parse_pool_id,
 )
 from aks_flex_node.agent.cluster.discovery import needs_discovery
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
 from aks_flex_node.agent.config.sources import SettingsSource
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
@@ -28,6 +27,7 @@ from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
     from aks_flex_node.agent.aks_pool.machine_document import PoolMachine
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.progress import NoteProgress, ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 TOKEN_KEY = "azure.bootstrapToken.token"  # noqa: S105
 

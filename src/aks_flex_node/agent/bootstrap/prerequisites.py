@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.discovery import ClusterFacts
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.progress import NoteProgress
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
     AzureCleanup = tuple[
         str, str, Callable[[], list[str]]

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.bootstrap.prerequisites import AzureCleanup
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.settings.models import NodeConfig
 
 REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command for an Azure administrator
 AGENT_FILES = (

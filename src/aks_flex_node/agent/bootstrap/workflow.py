@@ -34,24 +34,24 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager, artifact_sources
-from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.redaction import redact_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 MAX_REPORTED_LENGTH = 2000
 

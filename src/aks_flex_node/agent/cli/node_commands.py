@@ -30,11 +30,11 @@ from aks_flex_node.host.host import Host, read_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection, DaemonMode
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.settings.models import NodeConfig
 
 
 def agent(
@@ -277,7 +277,7 @@ def agent_floor(
     if version:
         import re
 
-        from aks_flex_node.agent.config.base_model import VERSION_PATTERN
+        from aks_flex_node.settings.base import VERSION_PATTERN
 
         if not re.match(VERSION_PATTERN, version):
             raise typer.BadParameter(f"{version!r} is not a version. Use a version like 1.2.3.", param_hint="--set")

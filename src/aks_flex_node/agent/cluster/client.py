@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 
 MAX_ANSWER_BYTES = 32 << 20  # the pods of a full node are a few megabytes

@@ -10,7 +10,6 @@ import binascii
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.files import TOKEN_FILE
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
@@ -26,12 +25,13 @@ from aks_flex_node.azure.arm import ArmReader, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 AKS_API_VERSION = "2025-05-01"
 DISCOVERABLE_KEYS = (

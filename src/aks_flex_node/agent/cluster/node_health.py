@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host, UnitState
+    from aks_flex_node.settings.models import NodeConfig
 
 KUBELET_UNIT = "kubelet.service"
 NODE_SERVICES = ("containerd.service", KUBELET_UNIT)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.cluster.nodes import ClusterNode
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 Seen = TypeVar("Seen")
 KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"

@@ -9,8 +9,8 @@ from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, Spec, StateFile
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001

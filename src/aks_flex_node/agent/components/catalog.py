@@ -22,9 +22,9 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.settings.models import NodeConfig
 
 # Components that the kubelet does not need are last, so that they are installed while the node registers.
 SEQUENCE: tuple[Component, ...] = (

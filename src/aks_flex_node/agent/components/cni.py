@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
-from aks_flex_node.agent.config.models import Cni, NodeConfig
 from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
 from aks_flex_node.host.actions import Action, Remove, Run
+from aks_flex_node.settings.models import Cni, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

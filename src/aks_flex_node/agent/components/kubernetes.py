@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
-from aks_flex_node.agent.config.models import Kubernetes, NodeConfig
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
+from aks_flex_node.settings.models import Kubernetes, NodeConfig
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine

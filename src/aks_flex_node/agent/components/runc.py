@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
-from aks_flex_node.agent.config.models import NodeConfig, Runc
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
+from aks_flex_node.settings.models import NodeConfig, Runc
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine

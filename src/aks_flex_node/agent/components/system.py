@@ -14,11 +14,11 @@ from aks_flex_node.host.actions import Action, EditFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 FSTAB = "/etc/fstab"
 SETTINGS = "/etc/sysctl.d/99-zz-aks-flex-node.conf"  # after 99-sysctl.conf, which is /etc/sysctl.conf

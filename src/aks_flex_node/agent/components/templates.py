@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig, Proxy
+    from aks_flex_node.settings.models import NodeConfig, Proxy
 
 
 def render_template(package: str, name: str, **values: str) -> bytes:

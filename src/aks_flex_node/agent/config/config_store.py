@@ -9,7 +9,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.paths import (
     APPLIED_CONFIG,
     CONFIG_COPY,
@@ -22,13 +21,14 @@ from aks_flex_node.agent.paths import (
 )
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile, aside_path
 from aks_flex_node.host.host import EntryKind, Host, read_text
+from aks_flex_node.settings.base import to_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.api.config_urls import ConfigUrl
+    from aks_flex_node.settings.models import NodeConfig
 
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:

@@ -4,33 +4,23 @@ Reports all problems: invalid settings are removed and the rest is converted.
 
 from __future__ import annotations
 
-import math
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import fields
 
-from aks_flex_node.agent.config.base_model import (
-    HTTPS_URL_PATTERN,
-    PATH_PATTERN,
-    TIME_OF_DAY_PATTERN,
-    VERSION_PATTERN,
-    FieldType,
-)
-from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, by_path, find_entry, keys
-from aks_flex_node.agent.config.models import NodeConfig, Taint
 from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.problems import (
     ConfigProblem,
-    closest_match,
-    format_value,
     invalid_config_error,
     section_expected,
+    violation_problem,
 )
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import FALSE_WORDS, from_document, nest
+from aks_flex_node.settings import checking
+from aks_flex_node.settings.models import NodeConfig
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import ConfigSection, by_path, find_entry, keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +31,6 @@ _BOOLEANS = {
 }
 _INTEGER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[-+]?(\d+(_\d+)*(\.(\d+(_\d+)*)?)?|\.\d+(_\d+)*)([eE][-+]?\d+)?\s*", re.ASCII)
-_TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
 
 
 def node_config(document: Mapping[str, Any]) -> NodeConfig:
@@ -88,9 +77,8 @@ def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tupl
     for key in keys():
         section = key.path.rpartition(".")[0]
         if key.path in settings:
-            found: list[ConfigProblem] = []
-            values[key.path] = _convert(key.annotation, settings[key.path], key.path, found)
-            wrong += [(key.path, found)] if found else []
+            values[key.path], found = checking.convert(key.annotation, settings[key.path], _coerce)
+            wrong += [(key.path, [violation_problem(key.path, each) for each in found])] if found else []
         elif key.required and any(f"{path}.".startswith(f"{section}.") for path in settings):
             wrong.append((section, [ConfigProblem(key.path, "is missing.")]))
     return values, wrong
@@ -102,69 +90,6 @@ def _remove(settings: dict[str, Any], fault: str) -> None:
         settings.setdefault(section, {})  # the section is set, although with an invalid value
     for path in [each for each in settings if each.startswith(f"{fault}.")]:
         del settings[path]
-
-
-def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
-    shape = FieldType.of(annotation)
-    if shape.inner is object or (value is None and shape.optional):
-        return value
-    if get_origin(shape.inner) is tuple:
-        if not isinstance(value, list | tuple | set):
-            problems.append(ConfigProblem(path, "must be a list.", format_value(value, path)))
-            return value
-        of = get_args(shape.inner)[0]
-        return [_convert(of, each, f"{path}[{index}]", problems) for index, each in enumerate(value)]
-    if get_origin(shape.inner) is dict:
-        return _convert_map(get_args(shape.inner)[1], value, path, problems)
-    if shape.inner is Taint:
-        return _convert_taint(value, path, problems)
-    converted = _coerce(shape.inner, value)
-    if reason := _reason(shape, annotation, converted, path):
-        problems.append(ConfigProblem(path, reason, format_value(value, path)))
-    return (
-        converted.removeprefix("v")
-        if shape.metadata_value("pattern") == VERSION_PATTERN and not reason
-        else converted
-    )
-
-
-def _convert_map(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
-    if not isinstance(value, dict):
-        problems.append(ConfigProblem(path, "must be a map of names to values.", format_value(value, path)))
-        return value
-    return {
-        _convert(str, name, f"{path}.{name}", problems): _convert(of, each, f"{path}.{name}", problems)
-        for name, each in value.items()
-    }
-
-
-def _convert_taint(value: Any, path: str, problems: list[ConfigProblem]) -> Any:
-    """Converts a taint from a map of its fields or from `key=value:Effect`."""
-    shown = format_value(value, path)
-    if isinstance(value, str):
-        parts = _TAINT.fullmatch(value)
-        if parts is None:
-            reason = "is not a taint. Use `key=value:Effect` or `key:Effect`."
-            problems.append(ConfigProblem(path, reason, shown))
-            return value
-        value = {name: text for name, text in parts.groupdict().items() if text is not None}
-    if not isinstance(value, dict):
-        problems.append(ConfigProblem(path, "must be a map.", shown))
-        return value
-    known = {info.name: info for info in fields(Taint)}
-    for name, info in known.items():
-        if name in value:
-            _convert(info.type, value[name], f"{path}.{name}", problems)
-        elif info.default is msgspec.NODEFAULT:
-            problems.append(ConfigProblem(f"{path}.{name}", "is missing."))
-    problems += [_unknown_field(name, list(known), path) for name in value if name not in known]
-    return value
-
-
-def _unknown_field(name: object, known: list[str], path: str) -> ConfigProblem:
-    near = closest_match(str(name), known)
-    reason = f"is not a known field. Did you mean {near}?" if near else f"is not one of {', '.join(known)}."
-    return ConfigProblem(f"{path}.{name}", reason)
 
 
 def _coerce(to: Any, value: Any) -> Any:
@@ -202,63 +127,3 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, str | int) else value
     except OverflowError:
         return value
-
-
-_TYPE_REASONS = {
-    int: "must be an integer.",
-    float: "must be a number.",
-    bool: "must be true or false.",
-    str: "must be a string: put it in quotes.",
-    Secret: "must be a non-empty string in quotes.",
-}
-_PATTERN_REASONS = {
-    PATH_PATTERN: "must be an absolute path that starts with /.",
-    VERSION_PATTERN: "is not a version like 1.36.3.",
-    HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
-    TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
-}
-
-
-def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | None:
-    """Returns what is wrong with a plain value, or None."""
-    if get_origin(shape.inner) is Literal:
-        return _not_a_choice(get_args(shape.inner), value)
-    pattern = shape.metadata_value("pattern")
-    if type(value) is not shape.inner or (isinstance(value, str) and not _is_unicode(value)):
-        return _TYPE_REASONS[shape.inner]
-    if pattern:
-        return None if _compile_pattern(pattern).search(value) else _PATTERN_REASONS[pattern]
-    if isinstance(value, float) and not math.isfinite(value):
-        return _TYPE_REASONS[float]
-    try:
-        msgspec.convert(value, annotation)
-    except msgspec.ValidationError:
-        return f"is out of range. Allowed: {_range(path)}."
-    return None
-
-
-@cache
-def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles a JSON schema pattern with ECMAScript semantics: `$` matches only the end, and digits are ASCII."""
-    return re.compile(re.sub(r"\$$", r"\\Z", pattern).replace(r"\d", "[0-9]"))
-
-
-def _is_unicode(text: str) -> bool:
-    """Returns whether a text can be encoded. JSON can contain lone surrogates, which no file can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
-    if value in allowed:
-        return None
-    near = closest_match(value, allowed) if isinstance(value, str) else None
-    return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
-
-
-def _range(path: str) -> str:
-    entry, _ = find_entry(path)
-    return entry.type if isinstance(entry, ConfigKey) else "smaller values"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.problems import ConfigProblem
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,10 @@ from typing import Any, Literal, get_args, get_origin
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.base_model import ConfigModel, FieldType, default_of
-from aks_flex_node.agent.config.keys import is_model, key_tree, sections
-from aks_flex_node.agent.config.models import Taint
-from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.settings.base import ConfigModel, FieldType, default_of
+from aks_flex_node.settings.models import Taint
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import is_model, key_tree, sections
 
 Schema = dict[str, Any]
 

@@ -9,9 +9,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config import base_model, files
+from aks_flex_node.agent.config import files
 from aks_flex_node.agent.config.conversion import convert_settings
-from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
 from aks_flex_node.agent.config.resolved import (
@@ -20,7 +19,6 @@ from aks_flex_node.agent.config.resolved import (
     join_token,
     kubelet_auth,
 )
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
     SettingsSource,
@@ -41,14 +39,17 @@ from aks_flex_node.agent.config.validation import (
     check_values,
 )
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
-from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.redaction import redact, redact_values
+from aks_flex_node.settings import base
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import nearest_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG})
 
@@ -164,8 +165,8 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
     if method == "bootstrapToken":
         return loaded
     key = "node.kubelet.auth"
-    completed = base_model.replace(
-        config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
+    completed = base.replace(
+        config, node=base.replace(config.node, kubelet=base.replace(config.node.kubelet, auth=method))
     )
     return replace(
         loaded,

@@ -7,9 +7,9 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Names of settings in the bootstrap data of an AKS pool, which `az aks nodepool get-bootstrap-data` prints and which
-Microsoft's agent reads. Configuration files can use them for the settings of this agent.
+"""Values in the bootstrap data of an AKS pool, which `az aks nodepool get-bootstrap-data` prints. Microsoft's agent
+reads it, and configuration files can use its names for the settings of this agent.
 """
 
 from __future__ import annotations
@@ -10,18 +10,6 @@ from aks_flex_node.api.kubernetes_rules import own_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# Their name and ours.
-POOL_NAMES = {
-    "components.kubernetes": "kubernetes.version",
-    "components.containerd": "containerd.version",
-    "components.runc": "runc.version",
-    "networking.dnsServiceIP": "node.kubelet.dnsServiceIP",
-    "networking.cniVersion": "cni.version",
-    "node.kubelet.clusterFQDN": "node.kubelet.serverURL",
-    "azure.resourceManagerEndpoint": "azure.resourceManager",
-    "agent.nodeName": "node.name",
-}
 
 
 def is_bootstrap_data(document: Mapping[str, object]) -> bool:

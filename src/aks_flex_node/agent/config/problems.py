@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.keys import ConfigSection, all_entries, nearest_above
-from aks_flex_node.agent.redaction import redact
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.redaction import redact
+from aks_flex_node.settings.checking import closest_match
+from aks_flex_node.settings.table import ConfigSection, all_entries, nearest_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from aks_flex_node.settings.checking import Violation
 
 
 @frozen
@@ -47,6 +50,13 @@ def invalid_config_error(problems: Sequence[ConfigProblem], source: str = "the c
     return error
 
 
+def violation_problem(path: str, violation: Violation) -> ConfigProblem:
+    """Returns what is wrong with a setting, or with a value in its list or map."""
+    for step in violation.steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return ConfigProblem(path, violation.reason, format_value(violation.value, path) if violation.value != "" else "")
+
+
 def format_value(value: object, path: str = "") -> str:
     """Formats a value for a message. Returns an empty string for possible secrets and for lists and maps."""
     key = nearest_above(path)
@@ -71,15 +81,6 @@ def _nearest(section: ConfigSection, name: str) -> str:
     if elsewhere:
         return f"Did you mean {' or '.join(elsewhere[:2])}?"
     return f"Known settings: {', '.join(section.members)}."
-
-
-def closest_match(word: str, known: Iterable[str]) -> str | None:
-    """Returns the most similar known word, ignoring case."""
-    import difflib
-
-    lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(word.lower(), lower, 1)
-    return lower[near[0]] if near else None
 
 
 def section_expected(section: ConfigSection, origin: str) -> ConfigProblem:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from aks_flex_node.api import value_rules as rules
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.config.secret import Secret
+    from aks_flex_node.settings.models import NodeConfig
+    from aks_flex_node.settings.secret import Secret
 
 ClusterName = tuple[str, str, str]
 KubeletAuth = Literal["bootstrapToken", "exec", "certificate"]

@@ -8,20 +8,22 @@ import json
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.keys import (
+from aks_flex_node.agent.config.pool_names import convert_pool_value, is_bootstrap_data, split_labels
+from aks_flex_node.agent.config.problems import ConfigProblem, section_expected, unknown_key
+from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.settings.checking import closest_match
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import (
     PREFIX,
     ConfigKey,
     ConfigSection,
+    aks_names,
     all_entries,
     by_path,
     find_entry,
     key_tree,
     keys,
 )
-from aks_flex_node.agent.config.pool_names import POOL_NAMES, convert_pool_value, is_bootstrap_data, split_labels
-from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, section_expected, unknown_key
-from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -64,7 +66,7 @@ class SettingsSource:
 
     def put(self, key: ConfigKey, value: object, origin: str, name: str = "") -> None:
         """Sets a value. `name` is the name in the source, which can be one of AKS's bootstrap data."""
-        theirs = name if name in POOL_NAMES else ""
+        theirs = name if name in aks_names() else ""
         value = convert_pool_value(theirs, value) if theirs else value
         if value == "" and key.kind == "string" and (key.default is None or theirs):
             return  # not set

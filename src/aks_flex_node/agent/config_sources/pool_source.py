@@ -34,8 +34,8 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+    from aks_flex_node.settings.models import NodeConfig
 
 POLL_SCHEDULE = PollSchedule(60.0)  # at most two requests in a minute, with the jitter
 MAX_LIST_BYTES = 8 << 20  # a pool has up to a thousand Machines

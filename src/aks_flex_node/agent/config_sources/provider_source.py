@@ -33,9 +33,9 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.key_rotation import KeyRotation
     from aks_flex_node.agent.provider.poll_result import PollResult
+    from aks_flex_node.settings.models import NodeConfig
 
 
 REPORT_FIELDS = frozenset(  # those that every provider knows

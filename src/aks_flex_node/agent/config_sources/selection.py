@@ -30,8 +30,8 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
 
 PATCH_VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 

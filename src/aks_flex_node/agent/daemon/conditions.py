@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node import __version__
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.redaction import redact_output
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.node_health import NodeHealth

@@ -19,9 +19,9 @@ from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import MaintenanceWindow
     from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
     from aks_flex_node.agent.managed_node import ManagedNode
+    from aks_flex_node.settings.models import MaintenanceWindow
 
 RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # delays after consecutive failures
 KILLED_RETRY_SECONDS = (2.0, 10.0, *RETRY_SECONDS)  # nothing is known to be wrong with what it did

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from azure.core.credentials import TokenCredential
 
-    from aks_flex_node.agent.config.azure_models import Azure, ServicePrincipal
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.azure_models import Azure, ServicePrincipal
+    from aks_flex_node.settings.models import NodeConfig
 
 
 IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]

@@ -6,13 +6,13 @@ import functools
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.settings.azure_models import AZURE_CLOUDS
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 AKS_SERVER_APP_ID = "6dae42f8-4368-4678-94ff-3960e28e3630"  # AKS server application: the audience of cluster tokens
 CLOUD_ENDPOINTS = {  # Azure Resource Manager, token authority

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.machine_operations import MachineOperation
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.operation_record import OperationRecord
     from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.settings.models import NodeConfig
 
 VERSION_PARAMETER = "version"
 

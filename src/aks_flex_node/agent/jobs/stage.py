@@ -39,12 +39,12 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.agent.staging_config import StagingConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 ORIGIN = "the next configuration of the provider"
 _result = partial(JobResult, JobKind.STAGE)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.settings.models import NodeConfig
 
 
 class Severity(str, Enum):

@@ -27,8 +27,8 @@ from aks_flex_node.api.kubernetes_rules import bootstrap_token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.config.secret import Secret
+    from aks_flex_node.settings.models import NodeConfig
+    from aks_flex_node.settings.secret import Secret
 
 VPN_UNIT = "aks-flex-node-vpn.service"
 DNS_SECONDS = 8.0

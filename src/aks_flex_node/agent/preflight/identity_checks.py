@@ -15,7 +15,7 @@ from aks_flex_node.errors import FlexError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 IDENTITY_NAMES = {
     "arc": "the Azure Arc identity",

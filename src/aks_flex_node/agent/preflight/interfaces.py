@@ -16,7 +16,7 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from aks_flex_node.agent.config.secret import Secret
+    from aks_flex_node.settings.secret import Secret
 
 
 class ProbeFailure(Enum):

@@ -12,7 +12,7 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 LISTENING = "0A"
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - this does not listen

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.node_assertions import NodeAssertions
+    from aks_flex_node.settings.models import NodeConfig
 
 
 MAX_RESPONSE_BYTES = 1 << 20

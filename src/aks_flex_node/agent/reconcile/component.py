@@ -13,13 +13,13 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @frozen

@@ -19,11 +19,11 @@ from aks_flex_node.lean_dataclass import dataclass, frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.event_log import EventLog
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @frozen

@@ -13,8 +13,8 @@ from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 class Phase(Enum):

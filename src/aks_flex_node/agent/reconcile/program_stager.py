@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.agent.artifacts.trust import LocalDigests
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.settings.models import NodeConfig
 
 
 STAGED_FOLDER = "next"  # not the name of a digest, so that cleaning the cache keeps it

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.openvpn import TunnelState
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 A, IN, POINTER = 1, 1, 0xC0

@@ -10,10 +10,10 @@ from aks_flex_node.agent.vpn.gateway import VpnGateway
 from aks_flex_node.errors import ConfigError, FlexError
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
     from aks_flex_node.agent.vpn.local_state import VpnRecordStore
     from aks_flex_node.azure.operations import NoteProgress, OperationSender
+    from aks_flex_node.settings.models import NodeConfig
 
 DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
 

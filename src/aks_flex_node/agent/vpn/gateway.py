@@ -27,8 +27,8 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.local_state import VpnRecordStore
+    from aks_flex_node.settings.models import NodeConfig
 
 Document = dict[str, Any]
 MAX_ROOT_CERTIFICATES = 20  # limit of Azure

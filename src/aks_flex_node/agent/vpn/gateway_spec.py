@@ -8,9 +8,9 @@ from aks_flex_node.agent.vpn import virtual_network
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
     from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
+    from aks_flex_node.settings.models import NodeConfig
 
 Document = dict[str, Any]
 PROTOCOL, AUTHENTICATION = "OpenVPN", "Certificate"

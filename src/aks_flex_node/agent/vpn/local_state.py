@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_file, vpn_dir
 from aks_flex_node.agent.config import resolved
-from aks_flex_node.agent.config.base_model import non_default_values
 from aks_flex_node.agent.machine import Machine, address_towards
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
@@ -22,14 +21,15 @@ from aks_flex_node.azure.operations import AzureOperation  # noqa: TC001 - a typ
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import non_default_values
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.openvpn import TunnelState
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @frozen

@@ -17,8 +17,8 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.azure.operations import OperationSender
+    from aks_flex_node.settings.models import NodeConfig
 
 
 IPv4Range = ipaddress.IPv4Network

@@ -23,7 +23,7 @@ from tests.unit.agent.config.builders import load_plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
     from tests.service.lab.pool_harness import Aks
 
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"

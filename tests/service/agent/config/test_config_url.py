@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.bootstrap import workflow
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api import config_urls, sealed_bundles
@@ -23,6 +22,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.retry import RetryBackoff
+from aks_flex_node.settings.models import NodeConfig
 from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.crypto.self_signed import create_ca, sign_server_certificate
 from tests.node_key_client import HeldKey

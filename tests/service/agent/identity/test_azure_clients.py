@@ -14,7 +14,7 @@ from tests.service.lab.cloud_harness import CLUSTER
 from tests.unit.agent.config.builders import load_plain
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
     from tests.service.lab.cloud_harness import Cloud
 
 NODE = f"{CLUSTER}/flexNodeConfig/edge-1"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_lab.entra.directory import EntraPrincipal
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
     from tests.service.lab.cloud_harness import Cloud
 
 HIMDS = Path(__file__).with_name("himds.py")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.settings.models import NodeConfig
 
 
 class Place:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.arc.packages import AzcmagentPackage, repository, verified_keyring
-from aks_flex_node.agent.config.azure_models import MICROSOFT_KEYS
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
+from aks_flex_node.settings.azure_models import MICROSOFT_KEYS
+from aks_flex_node.settings.base import replace
 from tests.arc_machines import config
 from tests.openpgp_keys import BOTH, FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
 

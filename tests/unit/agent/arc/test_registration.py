@@ -11,7 +11,6 @@ from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.arc.azure_client import with_arc_identity
 from aks_flex_node.agent.arc.machine_agent import SETTINGS_FILE
 from aks_flex_node.agent.arc.registration_state import ArcRecordStore, cluster_roles, desired_machine
-from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.azure.arm import AzureCallError, refused_error
 from aks_flex_node.azure.role_assignments import assignment_id
@@ -26,6 +25,7 @@ from aks_flex_node.azure.roles import (
 )
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.settings.base import replace
 from tests.arc_machines import CLUSTER, MACHINE, config
 from tests.crash import harness
 

@@ -47,9 +47,9 @@ from tests.unit.agent.components.test_every_component import CUSTOM
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import FileEntry
+    from aks_flex_node.settings.models import NodeConfig
     from tests.unit.agent.config.builders import Settings
 
 

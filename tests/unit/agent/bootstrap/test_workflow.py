@@ -42,8 +42,8 @@ from tests.unit.agent.config.builders import CLUSTER_ID, Settings, load_plain
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
 
 
 OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")

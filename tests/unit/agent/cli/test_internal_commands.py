@@ -14,10 +14,10 @@ from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, write_facts
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import management
 from aks_flex_node.agent.cli import main
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.settings.base import to_document
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings, load_plain, load_settings, settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 CANARY = "canary-8Q~never-to-be-seen"
 PRINCIPAL = {"azure.servicePrincipal.tenantId": "t", "azure.servicePrincipal.clientId": "c"}

@@ -17,7 +17,7 @@ from tests.unit.agent.builders import config_of, empty_host
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, Settings
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 LEFT_OUT = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
 NAMED: Settings = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}

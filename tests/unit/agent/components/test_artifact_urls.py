@@ -14,9 +14,9 @@ from tests.unit.agent.builders import MACHINE, config_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.resources import Spec
+    from aks_flex_node.settings.models import NodeConfig
 
 RELEASES = "https://github.com"
 CASES: list[tuple[Callable[[NodeConfig, Machine], Spec], str, str, str]] = [

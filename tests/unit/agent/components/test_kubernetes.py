@@ -13,17 +13,17 @@ import yaml
 
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
-from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
 from aks_flex_node.api.kubernetes_rules import reserved_kubelet_option
+from aks_flex_node.settings import base
 from tests.unit.agent.builders import MACHINE, config_of, desired, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 CONFIG, DEFAULTS = "/var/lib/kubelet/config.yaml", "/etc/default/kubelet"
 REGISTRATION = "/etc/default/kubelet-node"
@@ -249,7 +249,7 @@ RELEASES = [
 @pytest.mark.parametrize(("template", "urls"), RELEASES, ids=[case[0] for case in RELEASES])
 def test_kubernetes_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
     plain = config_of()
-    config = base_model.replace(plain, kubernetes=base_model.replace(plain.kubernetes, url_template=template))
+    config = base.replace(plain, kubernetes=base.replace(plain.kubernetes, url_template=template))
     specs = kubernetes.desired(config, MACHINE), kubernetes.desired_tools(config, MACHINE)
     artifacts = [one for spec in specs for program in spec.programs for one in program.artifacts]
     assert [one.url for one in artifacts] == urls

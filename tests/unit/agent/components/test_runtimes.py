@@ -13,8 +13,8 @@ from aks_flex_node.agent.components import containerd
 from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.kubelet import kubelet_settings
 from aks_flex_node.agent.components.templates import proxy_environment
-from aks_flex_node.agent.config.models import Proxy
 from aks_flex_node.host.actions import MakeDirectory, Remove, RestartUnit
+from aks_flex_node.settings.models import Proxy
 from tests.unit.agent.builders import (
     MACHINE,
     config_of,

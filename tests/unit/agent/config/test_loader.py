@@ -10,10 +10,10 @@ import pytest
 
 from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, log_file, target_cluster
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.settings.models import NodeConfig
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, Settings, load_plain, load_settings, problems_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from aks_flex_node.agent.config.json_schema import json_schema
-from aks_flex_node.agent.config.keys import key_tree, keys
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, setting_rows
-from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
+from aks_flex_node.settings.table import key_tree, keys
 from tests.unit.agent.config.builders import CA, TOKEN, load_plain, load_settings, problems_of
 
 ROOT = Path(__file__).parents[4]
@@ -92,8 +89,3 @@ def test_every_setting_has_a_description_and_a_unique_variable() -> None:
     assert "AKS_FLEX_NODE_CONFIG" not in variables
     for key in keys():
         assert key.description.endswith((".", "…")), key.path
-
-
-@pytest.mark.parametrize("path", [*TEXT_RULES, *MAP_RULES])
-def test_every_validation_rule_refers_to_an_existing_setting(path: str) -> None:
-    assert path in {key.path for key in keys()}

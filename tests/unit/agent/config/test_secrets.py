@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.config.loader import LoadedConfig, load, load_text, missing_for_join
 from aks_flex_node.agent.config.render import setting_rows
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.settings.base import to_document
+from aks_flex_node.settings.secret import Secret
 from tests.unit.agent.config.builders import PEM, TOKEN, Settings, load_plain, load_settings, problems_of, settings
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.node_watch import NodeSnapshot
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
 
 CLIENT = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"

@@ -36,10 +36,10 @@ from tests.unit.agent.builders import Ready, config_of, empty_host, ready_engine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.settings.models import NodeConfig
 
 TOML = "/etc/containerd/config.toml"
 UNIT = "/etc/systemd/system/kubelet.service"

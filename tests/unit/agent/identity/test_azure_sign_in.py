@@ -16,7 +16,7 @@ from tests.unit.agent.config.builders import load_settings
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
-    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 PRINCIPAL = {"clientId": "app-1", "clientSecret": "canary", "tenantId": "tenant-1"}
 FEDERATED = {"clientId": "app-1", "tokenFile": "/token", "tenantId": "tenant-1"}

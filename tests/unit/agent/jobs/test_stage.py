@@ -23,9 +23,9 @@ from tests.unit.agent.jobs.update.harness import OFFLINE, Scene, bundle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.errors import FlexError
+    from aks_flex_node.settings.models import NodeConfig
 
 FOLDER = f"{DATA}/artifacts/next"
 UPGRADE: Settings = {"kubernetes.version": "1.34.4", "runc.version": "1.6.0"}
@@ -167,7 +167,7 @@ def test_config_that_an_update_would_refuse_is_not_downloaded(
 
 def test_policy_of_the_machine_applies_to_staging(scene: StagingScene) -> None:
     scene.host.apply(WriteFile(POLICY_FILE, b"artifactHosts: [mirror.example]\n", 0o644))
-    outcome = scene.is_to_stage({**UPGRADE, "runc.url": "https://elsewhere.example/v%s/runc.%s"}).stage()
+    outcome = scene.is_to_stage({**UPGRADE, "artifacts.baseURL": "https://elsewhere.example"}).stage()
     assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "RefusedByPolicy")
     assert scene.prepared == []
 

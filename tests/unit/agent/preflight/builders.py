@@ -20,9 +20,9 @@ from tests.unit.agent.preflight.fakes import RecordedNetworkProbe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.preflight.interfaces import ProbeRequest
     from aks_flex_node.host.host import CommandResult, UnitState
+    from aks_flex_node.settings.models import NodeConfig
 
 SERVER = "https://api.example:443"
 REVIEWS = f"{SERVER}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

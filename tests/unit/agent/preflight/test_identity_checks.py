@@ -12,8 +12,8 @@ from aks_flex_node.azure.arm import sign_in_failed_error
 from tests.unit.agent.preflight.builders import config, fit, host, severities, told
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.errors import FlexError
+    from aks_flex_node.settings.models import NodeConfig
 
 PRINCIPAL = {"servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "s"}}
 NO_TOKEN = {"bootstrapToken": None}

@@ -20,8 +20,8 @@ from tests.unit.agent.config.builders import CLUSTER_ID, PEM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.azure.operations import OperationSender
+    from aks_flex_node.settings.models import NodeConfig
 
 GROUP = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.Network"
 NETWORK = f"{GROUP}/virtualNetworks/net"

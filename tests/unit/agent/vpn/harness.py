@@ -22,9 +22,9 @@ from tests.unit.agent.config.builders import CLUSTER_ID, Settings
 from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK, Clock, FakeAzure, quick_pair, vpn_environment
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
+    from aks_flex_node.settings.models import NodeConfig
 
 SETTINGS: Settings = {
     "azure.vpn.enabled": True,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.config.azure_models import Vpn
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.conversion import node_config
+from aks_flex_node.settings.azure_models import Vpn
+from aks_flex_node.settings.base import to_document
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.resource import config_generator, network_rules

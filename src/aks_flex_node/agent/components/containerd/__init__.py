@@ -10,7 +10,6 @@ from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
-from aks_flex_node.agent.config.models import Containerd, NodeConfig
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -22,6 +21,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Symlink,
     make_service,
 )
+from aks_flex_node.settings.models import Containerd, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,18 +11,18 @@ import shlex
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, render_template, token_script
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec
 from aks_flex_node.host.actions import Remove
+from aks_flex_node.settings.base import to_document
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 CLIENT_CERTIFICATE = re.compile(
     r"kubelet-client(-.+)?\.(pem|crt|key)(\.tmp|\.damaged)?"

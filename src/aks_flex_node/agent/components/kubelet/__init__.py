@@ -22,8 +22,8 @@ from aks_flex_node.agent.reconcile.resources import (
 from aks_flex_node.api.contract import MANAGED_LABEL
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 
 # The list of the CIS benchmark: only suites with forward secrecy and authenticated encryption.

@@ -8,9 +8,9 @@ from urllib.parse import quote
 from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template
-from aks_flex_node.agent.config.models import NodeConfig, Npd
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
+from aks_flex_node.settings.models import NodeConfig, Npd
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine

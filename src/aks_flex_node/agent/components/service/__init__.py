@@ -8,13 +8,13 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.components.templates import render_template
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.machine import UNIT_FILE, Machine
 from aks_flex_node.agent.paths import COMPLETION_UNIT, CURRENT_CONFIG
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import File, Spec, make_service
 from aks_flex_node.host.actions import Action, EnableUnit, ReloadUnits
+from aks_flex_node.settings.models import NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
-from aks_flex_node.agent.config.models import Agent, NodeConfig
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
+from aks_flex_node.settings.models import Agent, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

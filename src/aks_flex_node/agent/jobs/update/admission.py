@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.stored_config import StoredConfig
+    from aks_flex_node.settings.models import NodeConfig
 
 
 DISRUPTIVE = frozenset(("kubernetes", "containerd", "runc", "cni"))

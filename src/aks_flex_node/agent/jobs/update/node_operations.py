@@ -23,20 +23,20 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.program_stager import ProgramStager, StoreProgramStager
-from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.redaction import redact_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 
 @dataclass

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.settings.models import NodeConfig
     from tests.hosts.recorded import RecordedHost
 
 OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", retryable=True)

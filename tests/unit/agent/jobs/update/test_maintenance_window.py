@@ -12,7 +12,7 @@ from aks_flex_node.api import maintenance_window
 from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.models import MaintenanceWindow
+    from aks_flex_node.settings.models import MaintenanceWindow
 
 
 def window(start: str | None, minutes: int = 60, zone: str = "UTC", days: tuple[str, ...] = ()) -> MaintenanceWindow:

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.redaction import MASK, redact
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.redaction import MASK, redact
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.setting import Setting
 
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
 PATH_PATTERN = r"^/"
@@ -54,8 +55,13 @@ class FieldType:
     """A parsed type annotation: the inner type, its metadata, and whether None is allowed."""
 
     inner: Any
-    metadata: tuple[Meta, ...]
+    metadata: tuple[Any, ...]
     optional: bool
+
+    @property
+    def setting(self) -> Setting | None:
+        """The entry of the table, or None for a section."""
+        return next((each for each in self.metadata if isinstance(each, Setting)), None)
 
     @classmethod
     def of(cls, annotation: Any) -> FieldType:
@@ -70,7 +76,7 @@ class FieldType:
 
     def metadata_value(self, name: str) -> Any:
         """Returns a constraint or description, such as `ge` or `pattern`, or None if it is not set."""
-        return next((value for each in self.metadata if (value := getattr(each, name)) is not None), None)
+        return next((value for each in self.metadata if (value := getattr(each, name, None)) is not None), None)
 
 
 def replace(model: Model, **changes: object) -> Model:

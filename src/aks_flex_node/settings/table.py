@@ -1,4 +1,4 @@
-"""The tree of configuration keys, derived from the models: name, type, default, description, environment variable."""
+"""The table of settings, derived from the models: each with its path, type, default, variable and entry."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.base_model import PATH_PATTERN, ConfigModel, FieldType, default_of
-from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.pool_names import POOL_NAMES
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import PATH_PATTERN, ConfigModel, FieldType, default_of
+from aks_flex_node.settings.models import NodeConfig
+from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from aks_flex_node.settings.setting import Setting
 
 PREFIX = "AKS_FLEX_NODE_"
 DESIGN_NAMES = {
@@ -48,7 +49,11 @@ class ConfigKey:
     holds_text: bool  # all values below it are strings, regardless of how YAML would parse them
     default: object
     required: bool
-    description: str
+    setting: Setting
+
+    @property
+    def description(self) -> str:
+        return self.setting.help
 
     @property
     def variable(self) -> str:
@@ -96,9 +101,10 @@ def variable(attributes: tuple[str, ...]) -> str:
 @cache
 def key_tree() -> ConfigSection:
     root = _section(NodeConfig, "", (), "", optional=False)
-    known = {key.path: key for key in keys(root)}
-    for theirs, ours in POOL_NAMES.items():
-        *parents, name = theirs.split(".")
+    for key in keys(root):
+        if not key.setting.aks:
+            continue
+        *parents, name = key.setting.aks.split(".")
         section = root
         for parent in parents:
             inner = section.member(parent)
@@ -106,8 +112,14 @@ def key_tree() -> ConfigSection:
                 path = f"{section.path}.{parent}".lstrip(".")
                 inner = section.pool_names[parent] = ConfigSection(path, (), ConfigModel, "", optional=False)
             section = inner
-        section.pool_names[name] = known[ours]
+        section.pool_names[name] = key
     return root
+
+
+@cache
+def aks_names() -> dict[str, str]:
+    """Returns the settings that have a name of their own in the bootstrap data of an AKS pool, by that name."""
+    return {key.setting.aks: key.path for key in keys() if key.setting.aks}
 
 
 def keys(section: ConfigSection | None = None) -> Iterator[ConfigKey]:
@@ -169,9 +181,11 @@ def _section(
 
 def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
     shape = FieldType.of(info.type)
-    meaning = shape.metadata_value("description") or ""
     if is_model(shape.inner):
+        meaning = shape.metadata_value("description") or ""
         return _section(shape.inner, path, attributes, meaning, optional=shape.optional)
+    if shape.setting is None:
+        raise TypeError(f"{path} has no entry in the table of settings: who may set it, and what it reaches.")
     default = default_of(info)
     kind = _KINDS[get_origin(shape.inner) or shape.inner]
     return ConfigKey(
@@ -179,11 +193,11 @@ def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSe
         attributes,
         info.type,
         kind,
-        _type(shape, kind),
+        describe_type(shape),
         _holds_text(shape.inner),
         None if default is NODEFAULT else default,
         default is NODEFAULT,
-        meaning,
+        shape.setting,
     )
 
 
@@ -201,7 +215,9 @@ def _holds_text(inner: Any) -> bool:
     return inner in (str, Secret) or get_origin(inner) is Literal
 
 
-def _type(shape: FieldType, kind: ValueKind) -> str:
+def describe_type(shape: FieldType) -> str:
+    """Returns type and bounds of a setting for people."""
+    kind = _KINDS[get_origin(shape.inner) or shape.inner]
     if kind == "choice":
         return ", ".join(f"`{choice}`" for choice in get_args(shape.inner))
     least, above, most = shape.metadata_value("ge"), shape.metadata_value("gt"), shape.metadata_value("le")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aks_flex_node.agent.redaction import MASK
+from aks_flex_node.redaction import MASK
 
 
 class Secret:

@@ -1,0 +1,245 @@
+"""Checks values against the table: type, bounds, pattern and rules. For the agent and the resource provider."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec.structs import fields
+
+from aks_flex_node.api import value_rules as values
+from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.redaction import MASK
+from aks_flex_node.settings.base import (
+    HTTPS_URL_PATTERN,
+    PATH_PATTERN,
+    TIME_OF_DAY_PATTERN,
+    VERSION_PATTERN,
+    FieldType,
+)
+from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import describe_type, is_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aks_flex_node.settings.setting import Rule, Setting
+
+    Steps = tuple[str | int, ...]
+
+MAX_TEXT = 4096  # characters of a value that is no certificate
+SEVERAL_LINES = (values.certificate, values.certificate_and_key)
+_TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
+
+
+@frozen
+class Violation:
+    """What is wrong with a value. `steps` lead to it from the setting, and `value` is empty if it may be a secret."""
+
+    steps: Steps
+    reason: str
+    value: object = ""
+
+
+def closest_match(word: str, known: Iterable[str]) -> str | None:
+    """Returns the most similar known word, ignoring case."""
+    import difflib  # noqa: PLC0415 - slow to import
+
+    lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), lower, 1)
+    return lower[near[0]] if near else None
+
+
+def convert(
+    annotation: Any, value: Any, coerce: Callable[[Any, Any], Any] | None = None
+) -> tuple[Any, list[Violation]]:
+    """Returns a value as its type, and what is wrong with it. `coerce` converts what people write to plain values."""
+    conversion = _Conversion(coerce)
+    return conversion.convert(annotation, value, ()), conversion.found
+
+
+class _Conversion:
+    def __init__(self, coerce: Callable[[Any, Any], Any] | None) -> None:
+        self.coerce = coerce
+        self.found: list[Violation] = []
+
+    def convert(self, annotation: Any, value: Any, steps: Steps) -> Any:
+        shape = FieldType.of(annotation)
+        if shape.inner is object or (value is None and shape.optional):
+            return value
+        if get_origin(shape.inner) is tuple:
+            return self._list(get_args(shape.inner)[0], value, steps)
+        if get_origin(shape.inner) is dict:
+            return self._map(get_args(shape.inner)[1], value, steps)
+        if is_model(shape.inner):
+            return self._taint(shape.inner, value, steps)
+        return self._plain(shape, annotation, value, steps)
+
+    def _list(self, of: Any, value: Any, steps: Steps) -> Any:
+        if not isinstance(value, list | tuple | set):
+            self.found.append(Violation(steps, "must be a list.", value))
+            return value
+        return [self.convert(of, each, (*steps, index)) for index, each in enumerate(value)]
+
+    def _map(self, of: Any, value: Any, steps: Steps) -> Any:
+        if not isinstance(value, dict):
+            self.found.append(Violation(steps, "must be a map of names to values.", value))
+            return value
+        inner = {name: (*steps, str(name)) for name in value}
+        return {
+            self.convert(str, name, inner[name]): self.convert(of, each, inner[name]) for name, each in value.items()
+        }
+
+    def _taint(self, model: Any, value: Any, steps: Steps) -> Any:
+        """Converts a taint, the only object in a list. People can write it as `key=value:Effect`."""
+        if isinstance(value, str) and self.coerce:
+            parts = _TAINT.fullmatch(value)
+            if parts is None:
+                self.found.append(Violation(steps, "is not a taint. Use `key=value:Effect` or `key:Effect`.", value))
+                return value
+            value = {name: text for name, text in parts.groupdict().items() if text is not None}
+        if not isinstance(value, dict):
+            self.found.append(Violation(steps, "must be a map.", value))
+            return value
+        known = {info.encode_name: info for info in fields(model)}
+        for name, info in known.items():
+            if name in value:
+                self.convert(info.type, value[name], (*steps, name))
+            elif info.default is msgspec.NODEFAULT:
+                self.found.append(Violation((*steps, name), "is missing."))
+        for name in value:
+            if name not in known:
+                near = closest_match(str(name), known)
+                reason = (
+                    f"is not a known field. Did you mean {near}?" if near else f"is not one of {', '.join(known)}."
+                )
+                self.found.append(Violation((*steps, str(name)), reason))
+        return value
+
+    def _plain(self, shape: FieldType, annotation: Any, value: Any, steps: Steps) -> Any:
+        converted = self.coerce(shape.inner, value) if self.coerce else value
+        if reason := _wrong(shape, annotation, converted):
+            self.found.append(Violation(steps, reason, value))
+        elif shape.metadata_value("pattern") == VERSION_PATTERN:
+            return converted.removeprefix("v")
+        return converted
+
+
+_TYPES = {
+    int: "must be an integer.",
+    float: "must be a number.",
+    bool: "must be true or false.",
+    str: "must be a string: put it in quotes.",
+    Secret: "must be a non-empty string in quotes.",
+}
+_PATTERNS = {
+    PATH_PATTERN: "must be an absolute path that starts with /.",
+    VERSION_PATTERN: "is not a version like 1.36.3.",
+    HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
+    TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
+}
+
+
+def _wrong(shape: FieldType, annotation: Any, value: Any) -> str | None:
+    """Returns what is wrong with a plain value, or None."""
+    if get_origin(shape.inner) is Literal:
+        return _not_a_choice(get_args(shape.inner), value)
+    pattern = shape.metadata_value("pattern")
+    if type(value) is not shape.inner or (isinstance(value, str) and not _is_unicode(value)):
+        return _TYPES[shape.inner]
+    if pattern:
+        return None if _compiled(pattern).search(value) else _PATTERNS[pattern]
+    if isinstance(value, float) and not math.isfinite(value):
+        return _TYPES[float]
+    try:
+        msgspec.convert(value, annotation)
+    except msgspec.ValidationError:
+        return f"is out of range. Allowed: {describe_type(shape)}."
+    return None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compiles a JSON schema pattern with ECMAScript semantics: `$` matches only the end, and digits are ASCII."""
+    return re.compile(re.sub(r"\$$", r"\\Z", pattern).replace(r"\d", "[0-9]"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Returns whether a text can be encoded. JSON can contain lone surrogates, which no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
+    if value in allowed:
+        return None
+    near = closest_match(value, allowed) if isinstance(value, str) else None
+    return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
+
+
+def violations(setting: Setting, value: object, *, sent: bool = False) -> Iterator[Violation]:
+    """Yields what the rules of a setting find in a value of its type. `sent`: it came to or from a provider's API."""
+    rules = (setting.rule, setting.api_rule if sent else None)
+    if isinstance(value, Secret):
+        for each in _violation((), value.reveal(), (_mask, *rules)):
+            yield Violation((), each.reason)
+    elif isinstance(value, str):
+        yield from _violation((), value, rules)
+    elif isinstance(value, list | tuple):
+        yield from _of_items(value, (), rules)
+    elif isinstance(value, dict):
+        if not setting.name_rules:  # free JSON
+            yield from _not_json(value)
+            return
+        for name, each in value.items():
+            yield from _violation((name,), name, setting.name_rules, of_name=True)
+            yield from (
+                _violation((name,), each, rules) if isinstance(each, str) else _of_items(each, (name,), rules)
+            )
+
+
+def _of_items(items: Iterable[Any], above: Steps, rules: Iterable[Rule | None]) -> Iterator[Violation]:
+    for index, item in enumerate(items):
+        if isinstance(item, str):
+            yield from _violation((*above, index), item, rules)
+            continue
+        for info in fields(item):
+            setting = FieldType.of(info.type).setting
+            if setting is not None:
+                for each in violations(setting, getattr(item, info.name)):
+                    yield Violation((*above, index, info.encode_name, *each.steps), each.reason, each.value)
+
+
+def _violation(
+    steps: Steps, text: str, rules: Iterable[Rule | None], *, of_name: bool = False
+) -> Iterator[Violation]:
+    """Yields the first rule that a text violates. What is written to files is one line, unless a rule says more."""
+    own = [rule for rule in rules if rule is not None]
+    usual = () if any(rule in SEVERAL_LINES for rule in own) else (values.plain, _too_long)
+    for rule in (values.placeholder, *usual, *own):
+        if reason := rule(text):
+            yield Violation(steps, reason, "" if of_name or not usual else text)
+            return
+
+
+def _mask(text: str) -> str | None:
+    return f"is {MASK}, the mask of a hidden secret. Set the secret itself." if text == MASK else None
+
+
+def _too_long(text: str) -> str | None:
+    return f"has {len(text)} characters. The maximum is {MAX_TEXT}." if len(text) > MAX_TEXT else None
+
+
+def _not_json(value: object) -> Iterator[Violation]:
+    """Checks that a value can be written as JSON, which has no dates, no infinity and no cycles."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        yield Violation((), "contains a value that JSON does not support, such as a date. Put it in quotes.")

@@ -1,0 +1,74 @@
+"""One entry of the table of settings: besides type, bounds and default, who may set it and what it reaches.
+
+An entry without `who` and `reaches` does not load. What the table does not allow to a provider, a node refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Rule = Callable[[str], str | None]  # returns what is wrong with a text, or None
+
+# Who may set it. A machine accepts from others what is not for its own administrator alone.
+Who = Literal["contributor", "owner", "provider", "machine"]
+CONTRIBUTOR: Who = "contributor"  # of the cluster, in the API of the resource provider
+OWNER: Who = "owner"  # of the cluster, in the API
+PROVIDER: Who = "provider"  # the provider or an AKS pool, from what it knows of the cluster; no role
+MACHINE: Who = "machine"  # only the administrator of the machine: in a file there, an option or a variable
+
+# What it reaches, and so what a wrong value could cost.
+Reach = Literal[
+    "nothing", "names", "network", "isolation", "versions", "images", "programs", "files", "credentials", "cluster"
+]
+NOTHING: Reach = "nothing"  # only how this node works
+NAMES: Reach = "names"
+NETWORK: Reach = "network"
+ISOLATION: Reach = "isolation"
+VERSIONS: Reach = "versions"
+IMAGES: Reach = "images"
+PROGRAMS: Reach = "programs"
+FILES: Reach = "files"
+CREDENTIALS: Reach = "credentials"
+CLUSTER: Reach = "cluster"
+
+REACHES: dict[Reach, str] = {
+    NOTHING: "it changes how this node works, and nothing else",
+    NAMES: "it decides under which name the node is found",
+    NETWORK: "it decides how the node is connected",
+    ISOLATION: "the kubelet is root, and it decides what it lets pods do",
+    VERSIONS: "it decides which published version of a program runs on the node",
+    IMAGES: "it decides from where the node's container images come",
+    PROGRAMS: "it decides which programs run as root on the node",
+    FILES: "it names a file that the agent reads or writes as root on the node",
+    CREDENTIALS: "it decides with which identity the node acts, or where it sends its credentials",
+    CLUSTER: "the node does what the API server at this address says",
+}
+
+# What a change of a running node disturbs.
+Disturbance = Literal["nothing", "kubelet", "containerd", "drain", "join"]
+KUBELET: Disturbance = "kubelet"  # its restart; pods go on
+CONTAINERD: Disturbance = "containerd"  # its restart; pods go on
+DRAIN: Disturbance = "drain"  # the node is drained first
+JOIN: Disturbance = "join"  # fixed by the join; for another value, unbootstrap and join again
+
+
+class Setting(Struct, frozen=True):
+    """What the table says of a setting, beside its type, bounds and default."""
+
+    help: str
+    who: Who
+    reaches: Reach
+    disturbs: Disturbance = "nothing"
+    rule: Rule | None = None  # of a text, of each item of a list and of each value of a map
+    name_rules: tuple[Rule, ...] = ()  # of the names of a map
+    api_rule: Rule | None = None  # one more for values that come through the API
+    api: str = ""  # its path below `properties` of a node, and of the template of a pool
+    aks: str = ""  # its name in the bootstrap data of an AKS pool
+    owner_value: str = ""  # the only value that needs the role owner
+    provider_value: str = ""  # the only value that a provider can send
+    peer: bool = False  # where the machine sends the credentials of its own identity
