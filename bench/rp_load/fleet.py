@@ -15,7 +15,7 @@ from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.effective import merge_properties
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.model import Cluster, Node, PoolMembership
 from aks_flex_rp.store.pool_model import Pool, PoolRevision
@@ -76,7 +76,7 @@ def pool_member(number: int, pool: str, template: dict[str, Any]) -> Node:
     made = node(number)
     own = {"poolName": pool, "nodeConfig": {"labels": {"rack": str(number % 40)}}}
     effective = merge_properties(template, own)
-    identity = node_identity(Properties.model_validate(effective), CLUSTER, FACTS.tenant_id, made.key)
+    identity = node_identity(Properties(effective), CLUSTER, FACTS.tenant_id, made.key)
     return replace(made, properties=own, identity=identity, pool=PoolMembership(pool, 1, effective))
 
 

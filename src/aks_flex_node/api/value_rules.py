@@ -159,6 +159,108 @@ def azure_name(text: str) -> str | None:
     )
 
 
+_ENTRA_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_GATEWAY = re.compile(r"[0-9A-Za-z]([-\w.]{0,78}\w)?", re.ASCII)
+_VIRTUAL_NETWORK = re.compile(
+    r"/subscriptions/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/resourcegroups/[-\w.()]{0,89}[-\w()]"
+    r"/providers/microsoft\.network/virtualnetworks/[0-9a-z][-0-9a-z_.]{0,62}[0-9a-z_]",
+    re.IGNORECASE,
+)
+LARGEST, SMALLEST = 8, 29  # prefix lengths; Azure accepts no smaller network
+# Ranges that cannot be routed through a gateway.
+UNUSABLE_RANGES = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
+
+
+def entra_id(text: str) -> str | None:
+    return (
+        None
+        if _ENTRA_ID.fullmatch(text)
+        else "is not an ID of Entra ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630."
+    )
+
+
+def pool_name(text: str) -> str | None:
+    if re.fullmatch(r"[a-z][a-z0-9]{0,11}", text):
+        return None
+    return "is not the name of a pool: a lower-case letter, then up to 11 lower-case letters and digits."
+
+
+def arc_machine(text: str) -> str | None:
+    return azure_name(text) or (None if len(text) <= 54 else f"has {len(text)} characters. The maximum is 54.")
+
+
+def vpn_network(text: str) -> str | None:
+    if wrong := network(text) or version_4(text):
+        return wrong
+    found = ipaddress.IPv4Network(text)
+    if not LARGEST <= found.prefixlen <= SMALLEST:
+        size = "small" if found.prefixlen > SMALLEST else "large"
+        return f"is too {size}. The prefix length must be from {LARGEST} to {SMALLEST}."
+    if any(found.overlaps(ipaddress.IPv4Network(each)) for each in UNUSABLE_RANGES):
+        return "contains unusable addresses, such as loopback or multicast."
+    return None
+
+
+def version_4(text: str) -> str | None:
+    return "is IPv6, which the VPN does not support." if ":" in text else None
+
+
+def vpn_address(text: str) -> str | None:
+    return ip(text) or version_4(text)
+
+
+def gateway(text: str) -> str | None:
+    if _GATEWAY.fullmatch(text):
+        return None
+    return "is not a valid gateway name. Use letters, digits, `-`, `_` and `.`, beginning with a letter or digit."
+
+
+def virtual_network(text: str) -> str | None:
+    if _VIRTUAL_NETWORK.fullmatch(text):
+        return None
+    return (
+        "is not a virtual network ID: /subscriptions/…/resourceGroups/…/providers/Microsoft.Network/virtualNetworks/"
+        "…. List the IDs with `az network vnet list --query [].id`."
+    )
+
+
+def server_url(text: str) -> str | None:
+    if wrong := https_url(text):
+        return wrong
+    if not text.startswith("https://") or set(text.removeprefix("https://")) & set("/?#@"):
+        return "must be https://HOST or https://HOST:PORT, without user, path, query or fragment."
+    return None
+
+
+def public_url(text: str) -> str | None:
+    """Checks a URL that all readers of a node see, so it must not contain a password."""
+    if set(text) & set("?#@"):
+        return "must not contain a user, password, query or fragment, because it is not kept secret."
+    return None
+
+
+def public_https_url(text: str) -> str | None:
+    """Checks the URL of a mirror of programs. Nodes refuse one without TLS."""
+    if text.startswith("http://"):
+        return (
+            "is not encrypted, and nodes refuse it. Use https://. Without an https mirror, use an offline bundle on "
+            "the machine (artifacts.bundle)."
+        )
+    return public_url(text)
+
+
+def time_zone(text: str) -> str | None:
+    if text == "UTC":
+        return None
+    import zoneinfo  # noqa: PLC0415 - slow to import, and rarely needed
+
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return "is not a time zone. Use a name such as Europe/Berlin or UTC."
+    return None
+
+
 def no_proxy(text: str) -> str | None:
     if "://" not in text and re.fullmatch(r"\*|[^\s,\"']+", text):
         return None

@@ -47,6 +47,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,
+            api_rule=values.entra_id,
             api="azureAuth.servicePrincipal.clientId",
         ),
     ]
@@ -90,6 +91,7 @@ class ManagedIdentity(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,
+            api_rule=values.entra_id,
             api="azureAuth.managedIdentity.clientId",
         ),
     ] = None
@@ -186,7 +188,7 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
             "Name of the Arc machine. Default: the host name.",
             CONTRIBUTOR,
             NAMES,
-            rule=values.azure_name,
+            rule=values.arc_machine,
             api="azureAuth.arc.machineName",
         ),
     ] = None
@@ -276,7 +278,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "Address pool of VPN clients.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.network,
+            rule=values.vpn_network,
             api="nodeConfig.vpn.p2sGatewayCIDR",
         ),
     ] = "192.168.100.0/24"
@@ -296,7 +298,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "Name of the gateway to use or create.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.azure_name,
+            rule=values.gateway,
             api="nodeConfig.vpn.gatewayName",
         ),
     ] = "aks-flex-node"
@@ -306,6 +308,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "ARM ID of the virtual network to connect to. Default: the cluster's network.",
             CONTRIBUTOR,
             NETWORK,
+            rule=values.virtual_network,
             api="nodeConfig.vpn.virtualNetworkId",
         ),
     ] = None
@@ -315,7 +318,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "Address range of the gateway's subnet. Default: a free range of the network.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.network,
+            rule=values.vpn_network,
             api="nodeConfig.vpn.gatewaySubnetCIDR",
         ),
     ] = None
@@ -331,16 +334,18 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
     ] = False
     dns_servers: Annotated[
         tuple[str, ...],
+        Meta(max_length=8),
         Setting(
             "DNS servers behind the VPN. Default: those of the virtual network.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.ip,
+            rule=values.vpn_address,
             api="nodeConfig.vpn.dnsServers",
         ),
     ] = ()
     dns_domains: Annotated[
         tuple[str, ...],
+        Meta(max_length=32),
         Setting(
             "Domains to resolve with these DNS servers. Default: the domain of the API server.",
             CONTRIBUTOR,

@@ -20,7 +20,9 @@ from aks_flex_node.settings.base import (
     TIME_OF_DAY_PATTERN,
     VERSION_PATTERN,
     FieldType,
+    to_document,
 )
+from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.table import describe_type, is_model
 
@@ -72,17 +74,20 @@ class _Conversion:
         if shape.inner is object or (value is None and shape.optional):
             return value
         if get_origin(shape.inner) is tuple:
-            return self._list(get_args(shape.inner)[0], value, steps)
+            return self._list(shape, value, steps)
         if get_origin(shape.inner) is dict:
             return self._map(get_args(shape.inner)[1], value, steps)
         if is_model(shape.inner):
             return self._taint(shape.inner, value, steps)
         return self._plain(shape, annotation, value, steps)
 
-    def _list(self, of: Any, value: Any, steps: Steps) -> Any:
+    def _list(self, shape: FieldType, value: Any, steps: Steps) -> Any:
+        of, most = get_args(shape.inner)[0], shape.metadata_value("max_length")
         if not isinstance(value, list | tuple | set):
             self.found.append(Violation(steps, "must be a list.", value))
             return value
+        if most is not None and len(value) > most:
+            self.found.append(Violation(steps, f"has {len(value)} items. The maximum is {most}."))
         return [self.convert(of, each, (*steps, index)) for index, each in enumerate(value)]
 
     def _map(self, of: Any, value: Any, steps: Steps) -> Any:
@@ -121,6 +126,8 @@ class _Conversion:
         return value
 
     def _plain(self, shape: FieldType, annotation: Any, value: Any, steps: Steps) -> Any:
+        if shape.inner is Secret and isinstance(value, str) and value:
+            return Secret(value)
         converted = self.coerce(shape.inner, value) if self.coerce else value
         if reason := _wrong(shape, annotation, converted):
             self.found.append(Violation(steps, reason, value))
@@ -185,47 +192,47 @@ def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
 
 
 def violations(setting: Setting, value: object, *, sent: bool = False) -> Iterator[Violation]:
-    """Yields what the rules of a setting find in a value of its type. `sent`: it came to or from a provider's API."""
+    """Yields what the rules of a setting find in a value. Parts of another type are left to `convert`. `sent`: it is
+    in a request to a provider.
+    """
     rules = (setting.rule, setting.api_rule if sent else None)
     if isinstance(value, Secret):
         for each in _violation((), value.reveal(), (_mask, *rules)):
             yield Violation((), each.reason)
-    elif isinstance(value, str):
-        yield from _violation((), value, rules)
-    elif isinstance(value, list | tuple):
-        yield from _of_items(value, (), rules)
+    elif value == "" and sent:
+        yield Violation((), "is empty. Omit it, or set a value.")
     elif isinstance(value, dict):
-        if not setting.name_rules:  # free JSON
+        if not setting.name_rules:
             yield from _not_json(value)
             return
         for name, each in value.items():
-            yield from _violation((name,), name, setting.name_rules, of_name=True)
-            yield from (
-                _violation((name,), each, rules) if isinstance(each, str) else _of_items(each, (name,), rules)
-            )
+            yield from _violation((name,), name, setting.name_rules)
+            yield from _of_values([((name,), each)], rules)
+    else:
+        yield from _of_values([((), value)], rules)
 
 
-def _of_items(items: Iterable[Any], above: Steps, rules: Iterable[Rule | None]) -> Iterator[Violation]:
-    for index, item in enumerate(items):
-        if isinstance(item, str):
-            yield from _violation((*above, index), item, rules)
-            continue
-        for info in fields(item):
-            setting = FieldType.of(info.type).setting
-            if setting is not None:
-                for each in violations(setting, getattr(item, info.name)):
-                    yield Violation((*above, index, info.encode_name, *each.steps), each.reason, each.value)
+def _of_values(found: Iterable[tuple[Steps, object]], rules: tuple[Rule | None, ...]) -> Iterator[Violation]:
+    for steps, value in found:
+        if isinstance(value, str):
+            yield from _violation(steps, value, rules)
+        elif isinstance(value, list | tuple):
+            yield from _of_values([((*steps, index), each) for index, each in enumerate(value)], rules)
+        elif isinstance(value, dict | Taint):
+            taint = value if isinstance(value, dict) else to_document(value)
+            for info in fields(Taint):
+                setting = FieldType.of(info.type).setting
+                if setting is not None and info.encode_name in taint:
+                    yield from _of_values([((*steps, info.encode_name), taint[info.encode_name])], (setting.rule,))
 
 
-def _violation(
-    steps: Steps, text: str, rules: Iterable[Rule | None], *, of_name: bool = False
-) -> Iterator[Violation]:
+def _violation(steps: Steps, text: str, rules: Iterable[Rule | None]) -> Iterator[Violation]:
     """Yields the first rule that a text violates. What is written to files is one line, unless a rule says more."""
     own = [rule for rule in rules if rule is not None]
     usual = () if any(rule in SEVERAL_LINES for rule in own) else (values.plain, _too_long)
     for rule in (values.placeholder, *usual, *own):
         if reason := rule(text):
-            yield Violation(steps, reason, "" if of_name or not usual else text)
+            yield Violation(steps, reason, text if usual else "")
             return
 
 

@@ -196,6 +196,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             CLUSTER,
             disturbs=KUBELET,
             rule=values.https_url,
+            api_rule=values.server_url,
             api="nodeConfig.kubelet.serverURL",
             aks="node.kubelet.clusterFQDN",
         ),
@@ -316,7 +317,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     ] = "10s"
     pod_pids_limit: Annotated[
         int,
-        Meta(ge=-1),
+        Meta(ge=-1, le=2**31 - 1),
         Setting(
             "Maximum number of processes in one pod.",
             CONTRIBUTOR,
@@ -507,6 +508,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
             "Version of the agent of a managed node. Default: the installed version.",
             CONTRIBUTOR,
             VERSIONS,
+            api_rule=kubernetes.version,
             api="versions.agent",
         ),
     ] = None
@@ -549,6 +551,7 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
             OWNER,
             PROGRAMS,
             rule=values.url,
+            api_rule=values.public_https_url,
             api="nodeConfig.artifacts.baseURL",
         ),
     ] = None
@@ -611,6 +614,7 @@ class Proxy(ConfigModel, frozen=True, kw_only=True):
 class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
     days: Annotated[
         tuple[Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], ...],
+        Meta(max_length=7),
         Setting(
             "Days on which the window opens. Default: every day.",
             CONTRIBUTOR,
@@ -643,6 +647,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             "Time zone, for example `Europe/Berlin`.",
             CONTRIBUTOR,
             NOTHING,
+            rule=values.time_zone,
             api="nodeConfig.updatePolicy.maintenanceWindow.timeZone",
         ),
     ] = "UTC"
@@ -779,6 +784,7 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             IMAGES,
             disturbs=CONTAINERD,
             rule=values.url,
+            api_rule=values.public_url,
             name_rules=(values.registry,),
             api="nodeConfig.registryMirrors",
         ),

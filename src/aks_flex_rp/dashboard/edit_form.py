@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.node_changes import WEEKDAYS
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.resource import validation
-from aks_flex_rp.resource.models import Weekday
 from aks_flex_rp.resource.view import format_taint
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Document = dict[str, Any]
 NODE = ("nodeConfig",)
 WINDOW = (*NODE, "updatePolicy", "maintenanceWindow")
 VERSIONS = ("kubernetes", "containerd", "runc", "cni", "npd", "agent")
-DAYS: tuple[str, ...] = get_args(Weekday)
+DAYS = WEEKDAYS
 TEXTS: dict[str, Path] = {
     **{f"version-{name}": ("versions", name) for name in VERSIONS},
     "window-start": (*WINDOW, "start"),

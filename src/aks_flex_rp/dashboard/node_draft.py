@@ -164,7 +164,6 @@ def _without_empty(block: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if value not in ("", {}, [])}
 
 
-IDS = ("sp-client", "mi-client", "mi-principal", "arc-principal")
 FIELDS_BY_PATH = {
     "properties.poolName": "pool",
     "properties.azureAuth.method": "method",
@@ -233,13 +232,9 @@ def _taint_field(found: NodeDraft, target: str) -> str:
 
 
 def _plain(path: str, message: str) -> str:
-    """Rewrites a message of the API without patterns and property names."""
+    """Rewrites a message of the API without property names."""
     if re.match("This property is (needed|required)", message):
         return "This field is required."
-    if re.match("The value (does|must) (not )?match the pattern", message):
-        if path in IDS:
-            return "Enter an Entra ID object or client ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630."
-        return "Enter a version, for example 1.36.3." if path in VERSIONS else "Enter the name or ID of a tenant."
     if path == SECRET and "certificateOnMachine" in message:
         return "Enter the client secret. It is stored encrypted and is never shown."
     if path == "monitor":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.azure import role_assignments, roles
 from aks_flex_node.errors import FlexError
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties, value_at
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.time_limit import within
 
@@ -52,8 +52,7 @@ class NodeResources:
 
 def arc_machine_id(properties: Properties, cluster: ClusterId, node: str) -> str:
     """Returns the resource ID of the Arc machine of a node."""
-    arc = properties.azure_auth.arc
-    group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
+    group, name = (properties.at(f"azureAuth.arc.{each}") for each in ("resourceGroup", "machineName"))
     return (
         f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
         f"/providers/Microsoft.HybridCompute/machines/{name or node}"
@@ -66,8 +65,8 @@ def node_resources(properties: Document, cluster: ClusterId, node: str, principa
     `principal` is the object ID with which the node has signed in. The one in the properties does not count, because
     a user who writes them could name the identity of another machine.
     """
-    read = Properties.model_validate(properties)
-    if read.azure_auth.method != "arc":
+    read = Properties(properties)
+    if read.auth_method != "arc":
         return NodeResources()
     ids = (role_assignments.assignment_id(str(cluster), role, principal) for role in roles.CLUSTER_ROLES)
     return NodeResources(arc_machine_id(read, cluster, node), principal, tuple(ids) if principal else ())
@@ -75,8 +74,7 @@ def node_resources(properties: Document, cluster: ClusterId, node: str, principa
 
 def declared_principal(properties: Document) -> str:
     """Returns the object ID that the properties name, only to be shown to the user who writes them."""
-    arc = Properties.model_validate(properties).azure_auth.arc
-    return (arc.principal_id if arc else None) or ""
+    return value_at(properties, "azureAuth.arc.principalId") or ""
 
 
 def removal_command(resource: str) -> str:

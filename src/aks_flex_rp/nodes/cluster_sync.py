@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ClusterSync:
 
     async def sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
         """Generates the configuration of a node again. Returns whether it changed."""
-        properties = Properties.model_validate(node.effective)
+        properties = Properties(node.effective)
         version = cluster.facts.version if cluster.follow_version else node.config["kubernetes"]["version"]
         chosen = config_generator.effective_versions(
             properties, version, config_generator.config_versions(node.config)

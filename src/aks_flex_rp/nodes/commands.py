@@ -287,7 +287,7 @@ class NodeCommands:
         if not url and before and before.join.url_expires:
             await context.delivery.revoke(cluster.key, key)  # before the record of the URL is removed
         token = None
-        if url and not desired.properties.kubernetes_auth.by_identity:
+        if url and not desired.properties.by_identity:
             token = await context.clusters.mint(cluster.key, key, expires)
         join = _next_join(before, options, now, expires, token.id if token else None)
         node = NodeBuilder(context, cluster, request.caller).build(name, desired, before, version, join)

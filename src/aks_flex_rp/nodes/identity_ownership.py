@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
-    from aks_flex_rp.resource.models import Properties
+    from aks_flex_rp.resource.properties import Properties
     from aks_flex_rp.store.base import Store
 
 IN_USE = "IdentityInUse"
@@ -36,18 +36,14 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     """Returns the identity that may act as the node, as `Caller.is_node` parses it, or an empty string if it has
     none.
     """
-    auth = properties.azure_auth
-    principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
-    found = named = None
-    if auth.method == "servicePrincipal" and principal:
-        found, named = principal.client_id, principal.client_tenant
-    elif auth.method == "managedIdentity" and managed:
-        found = managed.client_id or managed.principal_id
-    elif auth.method == "arc":
-        found = (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node)
+    identity, found = properties.identity, None
+    if properties.auth_method == "arc":
+        found = identity.get("principalId") or arc_machine_id(properties, cluster, node)
+    else:
+        found = identity.get("clientId") or identity.get("principalId")
     if not found:
         return ""
-    home = (named or tenant).lower()
+    home = (identity.get("clientTenant") or tenant).lower()
     # A tenant may also be given as a domain, but tokens contain only its ID.
     return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.taints import DesiredTaints, taint_key
 from aks_flex_rp.join_state import AccessMethod
-from aks_flex_rp.resource.models import KubernetesAuth, Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.resource.validation import DesiredNode
 
 if TYPE_CHECKING:
@@ -18,15 +18,14 @@ MAX_FORMER_TAINTS = 100  # per node; the latest are kept
 
 def identity_method(node: Node) -> AccessMethod | None:
     """Returns how the node joins with its identity, or None if it joins with a token."""
-    auth = node.effective.get("kubernetesAuth")
-    method = KubernetesAuth.model_validate(auth).by_identity if auth else None
+    method = Properties(node.effective).by_identity
     return AccessMethod(method) if method else None
 
 
 def stored_desired(node: Node, allow_downgrade: bool = False) -> DesiredNode:
     """Returns the desired state that a node has, for a write that does not change it."""
     own = node.properties if node.pool else None
-    return DesiredNode(Properties.model_validate(node.effective), allow_downgrade, node.pool, own)
+    return DesiredNode(Properties(node.effective), allow_downgrade, node.pool, own)
 
 
 def granted_identity(node: Node) -> str | None:

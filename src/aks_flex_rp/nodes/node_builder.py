@@ -110,8 +110,8 @@ class NodeBuilder:
     def _secrets(self, key: str, desired: DesiredNode, before: Node | None) -> bytes:
         if desired.secret is not None:
             return self.context.seal_secret(self.cluster.key, key, desired.secret)
-        principal = desired.properties.azure_auth.service_principal
-        return before.secrets if before and principal and not principal.certificate_on_machine else b""
+        principal = desired.properties.at("azureAuth.servicePrincipal")
+        return before.secrets if before and principal and not principal.get("certificateOnMachine") else b""
 
 
 def joins_by_exec(node: Node) -> bool:

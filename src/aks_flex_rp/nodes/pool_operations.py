@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.preconditions import Preconditions
-    from aks_flex_rp.resource.models import PoolProperties
+    from aks_flex_rp.resource.validation import PoolProperties
     from aks_flex_rp.store.model import AuditEvent, Document
     from aks_flex_rp.store.pool_model import PoolCounts
 
@@ -140,13 +140,13 @@ class PoolCommands:
     ) -> Pool:
         preconditions.check(before, name, KIND)
         desired = self._validate(cluster, name, body, before)
-        template = validation.template_document(desired.template)
+        template = desired.template
         await self._check_owner_properties(cluster, name, template, before, request)
         now = self.context.now()
         number = before.number + (before.template != template) if before else 1
         system = system_data(before.system if before else None, request.caller, now)
         created = before.created if before else now
-        return Pool(cluster.key, name, template, number, desired.description or "", system, created)
+        return Pool(cluster.key, name, template, number, desired.description, system, created)
 
     def _validate(self, cluster: ClusterInfo, name: str, body: dict[str, Any], before: Pool | None) -> PoolProperties:
         context = validation_context(self.context, cluster, None, allow_downgrade=True)

@@ -80,7 +80,7 @@ def _effective(node: DesiredNode) -> Document:
 
 
 def _joins_by_exec(node: DesiredNode) -> bool:
-    return node.properties.kubernetes_auth.by_identity == "exec"
+    return node.properties.by_identity == "exec"
 
 
 def owner_required(changed: OwnerProperty) -> ArmError:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
 from aks_flex_rp.resource import versions
+from aks_flex_rp.resource.properties import NO_IDENTITY, config_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.clusters.facts import ClusterFacts
-    from aks_flex_rp.resource.models import Properties
+    from aks_flex_rp.resource.properties import Properties
 
 
 DEFAULT_POLL_SECONDS = 30.0  # the agent's default
@@ -46,11 +47,9 @@ class AgentEndpoints:
         """Returns the provider section for managed nodes and nodes that join with their identity, else an empty
         dict.
         """
-        calls = properties.continuous_monitoring or properties.kubernetes_auth.by_identity
-        if not calls or not self.url:
+        if not (properties.is_managed or properties.by_identity) or not self.url:
             return {}
-        principal = properties.azure_auth.service_principal
-        home = ((principal.client_tenant if principal else None) or tenant).lower()
+        home = (properties.identity.get("clientTenant") or tenant).lower()
         # A tenant may also be given as a domain. Then the only configured tenant is meant.
         audience = self.audiences.get(home) or next(iter(self.audiences.values()), "")
         fields = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
@@ -88,9 +87,7 @@ def effective_versions(
 
     `kubernetes` is used if no version is requested. A component that is not mentioned is never downgraded.
     """
-    requested = {
-        name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()
-    }
+    requested = {name: text.removeprefix("v") for name, text in properties.versions.items()}
     chosen = requested.get("kubernetes") or kubernetes
     tested = {
         name: _newer(text, (earlier or {}).get(name)) for name, text in versions.tested_components(chosen).items()
@@ -114,34 +111,42 @@ def generate_config(
     downgrade: bool = False,
 ) -> dict[str, Any]:
     """Generates the configuration. With `downgrade`, the node may install older versions."""
-    settings, tenant = properties.node_config, cluster_tenant(facts, endpoints)
-    policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
-    agent = {"version": chosen.get("agent"), "unbootstrapOnDelete": settings.unbootstrap_on_delete}
-    optional = {
-        "provider": endpoints.provider_config(properties, tenant),
-        "agent": {name: value for name, value in agent.items() if value is not None},
-        "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
-        "registryMirrors": settings.registry_mirrors,
-        "driftPolicy": settings.drift_policy,
-        "updatePolicy": {**policy, "allowDowngrade": True} if downgrade else policy,
-    }
+    tenant, agent = cluster_tenant(facts, endpoints), chosen.get("agent")
     # Only nodes that use Azure, with an identity or a VPN gateway, need the settings of a private cloud.
-    uses_azure = properties.azure_auth.method != "none" or (settings.vpn and settings.vpn.enabled)
-    return {
-        "continuousMonitoring": bool(properties.continuous_monitoring),
+    uses_azure = properties.auth_method != NO_IDENTITY or properties.at("nodeConfig.vpn.enabled")
+    provider = endpoints.provider_config(properties, tenant)
+    config: dict[str, Any] = {
+        "continuousMonitoring": False,
         "azure": _azure(properties, cluster, facts.location, tenant, node) | (endpoints.azure if uses_azure else {}),
-        "kubernetes": {"version": chosen["kubernetes"]},
-        **{name: {"version": chosen[name]} for name in COMPONENTS},
-        "node": _node(properties, facts, node),
-        **{name: value for name, value in optional.items() if value},
+        "node": {"name": node, "maxPods": 110, "labels": {}, "taints": [], "kubelet": _kubelet(facts)},
+        **({"provider": provider} if provider else {}),
     }
+    for path, value in config_values(properties):
+        if value != {} and not path.endswith(".version"):
+            _set(config, path, value)
+    for name in ("kubernetes", *COMPONENTS, *(["agent"] if agent else ())):
+        _set(config, f"{name}.version", chosen[name])
+    if downgrade:
+        _set(config, "updatePolicy.allowDowngrade", True)
+    if method := properties.by_identity or properties.join_method:
+        _set(config, "node.kubelet.auth", method)
+    if method == "exec":  # its role cannot list and watch them
+        _set(config, f"node.kubelet.extraConfig.{SECRETS_STRATEGY}", "Cache")
+    return config
+
+
+def _set(config: dict[str, Any], path: str, value: object) -> None:
+    """Sets a value. Sections on the way are copied, because those of the properties are not to change."""
+    *sections, name = path.split(".")
+    for section in sections:
+        config[section] = config = dict(config.get(section, {}))
+    config[name] = value
 
 
 def for_other_node(config: Mapping[str, Any], properties: Properties, node: str) -> dict[str, Any]:
     """Returns the configuration of another node with the same properties, cluster and versions."""
     renamed = {**config, "node": {**config["node"], "name": node}}
-    arc = properties.azure_auth.arc
-    if "arc" in config["azure"] and not (arc and arc.machine_name):
+    if "arc" in config["azure"] and not properties.at("azureAuth.arc.machineName"):
         renamed["azure"] = {**config["azure"], "arc": {**config["azure"]["arc"], "machineName": node}}
     return renamed
 
@@ -165,7 +170,6 @@ def build_bundle(config: Mapping[str, Any], version: int, secrets: NodeSecrets) 
 
 
 def _azure(properties: Properties, cluster: ClusterId, location: str, tenant: str, node: str) -> dict[str, Any]:
-    auth = properties.azure_auth
     azure: dict[str, Any] = {
         "subscriptionId": cluster.subscription,
         "resourceGroup": cluster.group,
@@ -176,43 +180,23 @@ def _azure(properties: Properties, cluster: ClusterId, location: str, tenant: st
         azure["targetCluster"]["location"] = location
     if tenant:
         azure["tenantId"] = tenant
-    if auth.service_principal:
-        azure["servicePrincipal"] = {"clientId": auth.service_principal.client_id}
-        if home := auth.service_principal.client_tenant or tenant:
-            azure["servicePrincipal"]["clientTenant"] = home
-        if auth.service_principal.certificate_on_machine:
-            azure["servicePrincipal"]["clientCertificateFile"] = CLIENT_CERTIFICATE_FILE
-    if auth.method == "managedIdentity":
-        client = auth.managed_identity.client_id if auth.managed_identity else None
-        azure["managedIdentity"] = {"clientId": client} if client else {}
-    if auth.method == "arc":
-        arc = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
-        azure["arc"] = {"enabled": True, "machineName": node, **arc}  # the machine's own host name may differ
-    vpn = properties.node_config.vpn
-    if vpn and (vpn_fields := vpn.model_dump(exclude_none=True)):
-        azure["vpn"] = vpn_fields
+    method = properties.auth_method
+    if method == "servicePrincipal":
+        principal = azure["servicePrincipal"] = {"tenantId": tenant} if tenant else {}
+        if properties.identity.get("certificateOnMachine"):
+            principal["clientCertificateFile"] = CLIENT_CERTIFICATE_FILE
+    elif method == "managedIdentity":
+        azure["managedIdentity"] = {}
+    elif method == "arc":
+        azure["arc"] = {"enabled": True, "machineName": node}  # the machine's own host name may differ
     return azure
 
 
-def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, Any]:
-    settings = properties.node_config
-    kubelet = {
+def _kubelet(facts: ClusterFacts) -> dict[str, Any]:
+    kubelet: dict[str, Any] = {
         "serverURL": facts.server_url,
         "caCertData": facts.ca_cert_data,
         "clusterDomain": facts.cluster_domain,
         "serverTLSBootstrap": True,  # the service approves the serving certificates of its nodes
-        **(settings.kubelet.model_dump(exclude_none=True) if settings.kubelet else {}),
     }
-    if facts.dns_service_ip:
-        kubelet["dnsServiceIP"] = facts.dns_service_ip
-    if method := properties.kubernetes_auth.by_identity or properties.kubernetes_auth.method:
-        kubelet["auth"] = method
-    if method == "exec":  # its role cannot list and watch them
-        kubelet["extraConfig"] = {**kubelet.get("extraConfig", {}), SECRETS_STRATEGY: "Cache"}
-    return {
-        "name": node,
-        "maxPods": settings.max_pods or 110,
-        "labels": settings.labels or {},
-        "taints": [taint.model_dump(exclude_none=True) for taint in settings.taints or ()],
-        "kubelet": kubelet,
-    }
+    return kubelet | ({"dnsServiceIP": facts.dns_service_ip} if facts.dns_service_ip else {})

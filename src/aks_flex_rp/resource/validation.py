@@ -5,29 +5,26 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from aks_flex_rp.arm.errors import Problem, json_path, problem_from_pydantic
+from aks_flex_rp.arm.errors import Problem, json_path
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.effective import merge_properties
-from aks_flex_rp.resource.models import ENVELOPE, POOL_READ_ONLY, READ_ONLY, PoolProperties, Properties, WireModel
+from aks_flex_rp.resource.models import ENVELOPE, POOL_READ_ONLY, READ_ONLY
+from aks_flex_rp.resource.properties import NO_IDENTITY, Properties, read_properties
 from aks_flex_rp.store.model import PoolMembership
 
 if TYPE_CHECKING:
-    from aks_flex_rp.resource.models import TemplateProperties
     from aks_flex_rp.resource.rules import ValidationContext
 
 MAX_BODY_BYTES = 1 << 20  # bytes; a hundred times what a node needs
 MAX_DEPTH = 32
+MAX_DESCRIPTION = 256
 MAX_VALUES = 5_000  # each invalid value is reported, which costs more than to send it
 MAX_TEMPLATE_BYTES = 1 << 16  # each node of the pool stores its effective properties
 TEMPLATE = "properties.template"
 SURROGATE = re.compile(r"\\u[dD]")
-
-M = TypeVar("M", bound=WireModel)
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,12 @@ class PoolTemplate:
 
     pool: str
     revision: int
+    template: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PoolProperties:
+    description: str
     template: dict[str, Any]
 
 
@@ -51,34 +54,26 @@ class DesiredNode:
     @property
     def secret(self) -> str | None:
         """Returns the service principal's secret if the body contains one."""
-        principal = self.properties.azure_auth.service_principal
-        return principal.client_secret.get_secret_value() if principal and principal.client_secret else None
+        return self.properties.secret
 
     def document(self) -> dict[str, Any]:
         """Returns the node's own properties without secrets, as stored and shown."""
-        return _without_secrets(self.properties) if self.own is None else self.own
-
-
-def _without_secrets(properties: Properties, *, exclude_unset: bool = False) -> dict[str, Any]:
-    fields = properties.model_dump(exclude_none=True, exclude_unset=exclude_unset, mode="json")
-    (fields.get("azureAuth", {}).get("servicePrincipal") or {}).pop("clientSecret", None)
-    return {name: value for name, value in fields.items() if value != {}}
+        return dict(self.properties.document) if self.own is None else self.own
 
 
 def join_pool(own: Properties, template: PoolTemplate, allow_downgrade: bool = False) -> DesiredNode:
     """Returns the desired state of a node of a pool, from its own properties and the template."""
-    merged = merge_properties(template.template, own.model_dump(exclude_none=True, exclude_unset=True))
-    properties = Properties.model_validate(merged)
-    document = _without_secrets(properties, exclude_unset=True)
-    membership = PoolMembership(template.pool, template.revision, document)
-    return DesiredNode(properties, allow_downgrade, membership, _without_secrets(own, exclude_unset=True))
+    desired = stay_in_pool(dict(own.document), template)
+    return replace(
+        desired, properties=replace(desired.properties, secret=own.secret), allow_downgrade=allow_downgrade
+    )
 
 
 def stay_in_pool(own: dict[str, Any], template: PoolTemplate) -> DesiredNode:
-    """Returns the desired state of a node of a pool from its stored own properties, and another template."""
+    """Returns the desired state of a node of a pool from its own properties without a secret, and a template."""
     merged = merge_properties(template.template, own)
     membership = PoolMembership(template.pool, template.revision, merged)
-    return DesiredNode(Properties.model_validate(merged), False, membership, own)
+    return DesiredNode(Properties(merged), False, membership, own)
 
 
 def parse_body(body: bytes) -> dict[str, Any] | Problem:
@@ -99,15 +94,21 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
 def validate_body(
     document: dict[str, Any], name: str, context: ValidationContext, template: PoolTemplate | None = None
 ) -> DesiredNode | list[Problem]:
-    """Validates the schema, then the rules. Rules also apply to valid values next to invalid ones.
+    """Validates by the table, then by the rules. Rules also apply to valid values next to invalid ones.
 
     The rules of a node of a pool apply to its effective properties.
     """
-    properties, problems = _parse(document, name, Properties, READ_ONLY)
-    if properties is None:
+    raw, problems = _raw_properties(document, name, READ_ONLY)
+    if raw is None:
         return problems
-    downgrade = context.allow_downgrade
-    desired = join_pool(properties, template, downgrade) if template else DesiredNode(properties, downgrade)
+    properties, wrong = read_properties(raw)
+    problems += wrong
+    if template:
+        desired = join_pool(properties, template, context.allow_downgrade)
+    else:
+        auth = {"method": NO_IDENTITY, **properties.document.get("azureAuth", {})}
+        properties = replace(properties, document={**properties.document, "azureAuth": auth})
+        desired = DesiredNode(properties, context.allow_downgrade)
     targets = {problem.target for problem in problems}
     problems += [each for each in rules.check_rules(desired.properties, context) if not _below(each.target, targets)]
     return problems or desired
@@ -115,46 +116,45 @@ def validate_body(
 
 def validate_pool(document: dict[str, Any], name: str, context: ValidationContext) -> PoolProperties | list[Problem]:
     """Validates the body of a pool. The rules of nodes apply to its template, as far as they need no node."""
-    properties, problems = _parse(document, name, PoolProperties, POOL_READ_ONLY)
-    if properties is None:
+    raw, problems = _raw_properties(document, name, POOL_READ_ONLY)
+    if raw is None:
         return problems
-    targets = {problem.target for problem in problems}
-    found = [
-        Problem(each.target.replace("properties", TEMPLATE, 1), each.message)
-        for each in rules.check_template_rules(properties.template, context)
+    description, given = raw.pop("description", ""), raw.pop("template", {})
+    problems += [
+        Problem(json_path("properties", key), "Unknown property. Correct its name, or remove it.") for key in raw
     ]
-    problems += [each for each in found if not _below(each.target, targets)]
-    size = len(json.dumps(template_document(properties.template)))
+    if not isinstance(description, str) or len(description) > MAX_DESCRIPTION:
+        text = f"The value must be a text of at most {MAX_DESCRIPTION} characters."
+        problems.append(Problem("properties.description", text))
+    if not isinstance(given, dict):
+        return [*problems, Problem(TEMPLATE, "The value must be an object.")]
+    template, found = read_properties(given, of_pool=True)
+    targets = {each.target for each in found}
+    found += [each for each in rules.check_template_rules(template, context) if not _below(each.target, targets)]
+    problems += [Problem(each.target.replace("properties", TEMPLATE, 1), each.message) for each in found]
+    size = len(json.dumps(template.document))
     if size > MAX_TEMPLATE_BYTES:
         problems.append(
             Problem(
                 TEMPLATE, f"The template has {size} bytes. The maximum is {MAX_TEMPLATE_BYTES}: each node has it."
             )
         )
-    return problems or properties
+    return problems or PoolProperties(description, dict(template.document))
 
 
-def template_document(template: TemplateProperties) -> dict[str, Any]:
-    """Returns the values of a template that its author set."""
-    found: dict[str, Any] = template.model_dump(exclude_none=True, exclude_unset=True, mode="json")
-    return {name: value for name, value in found.items() if value != {}}
-
-
-def _parse(
-    document: dict[str, Any], name: str, model: type[M], read_only: tuple[str, ...]
-) -> tuple[M | None, list[Problem]]:
-    """Returns what is valid of the properties, and the problems of their schema."""
+def _raw_properties(
+    document: dict[str, Any], name: str, read_only: tuple[str, ...]
+) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """Returns the properties that a request can set, and the problems of what is around them."""
     problems = list(_envelope(document, name))
-    raw_properties = document.get("properties")
-    if raw_properties is None:
-        raw_properties = {}
-    if not isinstance(raw_properties, dict):
+    raw = document.get("properties")
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, dict):
         return None, [*problems, Problem("properties", "The value must be an object.")]
-    problems += _state(raw_properties)
+    problems += _state(raw)
     ignored = (*read_only, "provisioningState")
-    raw_properties = {key: value for key, value in raw_properties.items() if key not in ignored}
-    properties, wrong = _shape(_without_nulls(raw_properties), model)
-    return properties, [*problems, *wrong]
+    return _without_nulls({key: value for key, value in raw.items() if key not in ignored}), problems
 
 
 def _below(target: str, targets: set[str]) -> bool:
@@ -186,48 +186,6 @@ def _state(properties: dict[str, Any]) -> list[Problem]:
     return [
         Problem("properties.provisioningState", "This property is read-only and has the value Succeeded. Remove it.")
     ]
-
-
-def _shape(properties: dict[str, Any], model: type[M]) -> tuple[M | None, list[Problem]]:
-    """Validates the schema. Removes invalid values, so that the rest can be checked by the rules."""
-    problems: list[Problem] = []
-    while True:
-        try:
-            return model.model_validate(properties), problems
-        except ValidationError as error:
-            details = error.errors(include_url=False, include_input=False)
-        targets = {
-            problem.target for problem in problems
-        }  # a property that was removed here must not be reported as missing
-        found = [problem_from_pydantic(each, "properties") for each in details]
-        problems += [each for each in found if each.target not in targets]
-        removed = [_remove(properties, each["loc"], is_missing=each["type"] == "missing") for each in details]
-        if not any(removed):
-            return None, problems
-
-
-def _remove(properties: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
-    steps = [step for step in where if step != "[key]"]
-    while steps:
-        *parents, last = steps[:-1] if is_missing else steps
-        holder = _at(properties, parents)
-        if isinstance(holder, dict) and last in holder:
-            del holder[str(last)]
-            return True
-        steps, is_missing = (
-            steps[:-1],
-            False,
-        )  # the whole list is removed, because indexes of other items must not change
-    return False
-
-
-def _at(value: Any, path: list[int | str]) -> Any:
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
 
 
 def _without_nulls(value: Any) -> Any:

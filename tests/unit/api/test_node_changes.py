@@ -19,7 +19,7 @@ from aks_flex_node.api.node_changes import (
     malformed_path,
     writable_properties,
 )
-from aks_flex_rp.resource.models import Kubelet, Weekday
+from aks_flex_node.settings.api import api_settings
 
 Properties = dict[str, Any]
 CLIENT = "11111111-2222-3333-4444-555555555555"
@@ -234,8 +234,9 @@ def test_conflicting_paths_lists_only_diverging_changes_of_same_path() -> None:
     assert conflicting_paths(first, {"nodeConfig": {"maxPods": 60}}, NodeOptions(max_pods=60)) == []
 
 
-def test_kubelet_setting_keys_and_weekdays_are_those_of_the_api() -> None:
-    fields = {each.alias for each in Kubelet.model_fields.values()}
+def test_kubelet_setting_keys_and_weekdays_are_those_of_the_table() -> None:
+    below = "nodeConfig.kubelet."
+    [days] = get_args(api_settings()["nodeConfig.updatePolicy.maintenanceWindow.days"].annotation)[:1]
 
-    assert set(KUBELET_KEYS) == fields
-    assert get_args(Weekday) == WEEKDAYS
+    assert set(KUBELET_KEYS) == {path.removeprefix(below) for path in api_settings() if path.startswith(below)}
+    assert get_args(get_args(days)[0]) == WEEKDAYS

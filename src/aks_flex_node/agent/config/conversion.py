@@ -19,7 +19,6 @@ from aks_flex_node.agent.config.problems import (
 from aks_flex_node.agent.config.sources import FALSE_WORDS, from_document, nest
 from aks_flex_node.settings import checking
 from aks_flex_node.settings.models import NodeConfig
-from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.table import ConfigSection, by_path, find_entry, keys
 
 if TYPE_CHECKING:
@@ -94,8 +93,6 @@ def _remove(settings: dict[str, Any], fault: str) -> None:
 
 def _coerce(to: Any, value: Any) -> Any:
     """Converts a value to a type if it is unambiguous, else returns it unchanged."""
-    if to is Secret:
-        return Secret(value) if isinstance(value, str) and value else value
     if to is bool:
         return _boolean(value)
     if to is int:

@@ -75,7 +75,9 @@ def _typed(shape: FieldType) -> Schema:
     if origin is Literal:
         return {"enum": list(get_args(inner)), "type": "string"}
     if origin is tuple:
-        return {"items": _typed(FieldType.of(get_args(inner)[0])), "type": "array"}
+        most = shape.metadata_value("max_length")
+        items = {"items": _typed(FieldType.of(get_args(inner)[0])), "type": "array"}
+        return items if most is None else {**items, "maxItems": most}
     if origin is dict:
         of = get_args(inner)[1]
         return {"additionalProperties": True if of is object else _typed(FieldType.of(of)), "type": "object"}

@@ -16,7 +16,7 @@ from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.nodes.join_rules import desired_taints, record_former_taints
 from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.store.model import Node
 
 NODE = Node("/c", "edge", "edge", 17, '"17"', {}, {})
@@ -81,12 +81,12 @@ def test_property_changes_contain_only_differences() -> None:
     ],
 )
 def test_node_identity_is_derived_from_azure_auth(auth: dict[str, Any], who: str) -> None:
-    assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
+    assert node_identity(Properties({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
 
 
 def test_node_identity_includes_known_tenant_of_cluster() -> None:
     auth = {"method": "arc", "arc": {"principalId": G}}
-    assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
+    assert node_identity(Properties({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
 
 
 @pytest.mark.parametrize("token", ["%", "AAAA", "ä", "=", "a"])

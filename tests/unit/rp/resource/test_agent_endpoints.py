@@ -12,10 +12,11 @@ from aks_flex_node.settings.azure_models import Vpn
 from aks_flex_node.settings.base import to_document
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
-from aks_flex_rp.resource import config_generator, network_rules
+from aks_flex_rp.resource import config_generator, rules
 from aks_flex_rp.resource.config_generator import AgentEndpoints
-from aks_flex_rp.resource.models import NodeConfigProperties, Properties
+from aks_flex_rp.resource.properties import Properties, read_properties
 from aks_flex_rp.resource.rules import ValidationContext, check_rules
+from aks_flex_rp.resource.validation import validate_body
 
 G = "11111111-2222-3333-4444-555555555555"
 HOME, OTHER = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
@@ -26,7 +27,7 @@ WAYS = AgentEndpoints("https://flex.example", "Q0M=", {OTHER: "api://other", HOM
 
 
 def config(*, ways: AgentEndpoints = WAYS, downgrade: bool = False, **properties: Any) -> dict[str, Any]:
-    read = Properties.model_validate(properties)
+    read = Properties(properties)
     chosen = config_generator.effective_versions(read, FACTS.version)
     return config_generator.generate_config(
         read, CLUSTER, FACTS, "edge-1", chosen, endpoints=ways, downgrade=downgrade
@@ -60,14 +61,14 @@ def test_only_accepted_tenant_is_the_default_of_a_cluster_without_one(
     cluster: str, accepted: dict[str, str], expected: str
 ) -> None:
     endpoints, facts = replace(WAYS, audiences=accepted), replace(FACTS, tenant_id=cluster)
-    properties = Properties.model_validate({"continuousMonitoring": True, "azureAuth": principal()})
+    properties = Properties({"continuousMonitoring": True, "azureAuth": principal()})
     chosen = config_generator.effective_versions(properties, FACTS.version)
 
     made = config_generator.generate_config(properties, CLUSTER, facts, "edge-1", chosen, endpoints=endpoints)
 
     assert config_generator.cluster_tenant(facts, endpoints) == expected
     assert made["azure"].get("tenantId", "") == expected
-    assert made["azure"]["servicePrincipal"].get("clientTenant", "") == expected
+    assert made["azure"]["servicePrincipal"].get("tenantId", "") == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_monitored_node_without_tenant_is_refused_at_create(
 ) -> None:
     auth = principal(tenant)
     auth["servicePrincipal"]["clientSecret"] = "secret-of-this-test"
-    properties = Properties.model_validate({"continuousMonitoring": monitored, "azureAuth": auth})
+    properties, _ = read_properties({"continuousMonitoring": monitored, "azureAuth": auth})
 
     found = check_rules(properties, ValidationContext("1.34.4", tenant_known=known))
 
@@ -159,6 +160,7 @@ def test_allow_downgrade_is_added_to_update_policy() -> None:
 
 PODS, SERVICES = "10.244.0.0/16", "10.0.0.0/16"
 CLUSTER_FACTS = ClusterFacts("1.34.4", "https://api", "", "10.0.0.10", ranges={PODS: "pods", SERVICES: "services"})
+NETWORKS = "Microsoft.Network/virtualNetworks"
 ALL = {
     "enabled": True,
     "autoProvision": True,
@@ -167,7 +169,7 @@ ALL = {
     "gatewaySKU": "VpnGw1AZ",
     "p2sGatewayCIDR": "10.9.0.0/24",
     "gatewaySubnetCIDR": "10.8.0.0/27",
-    "virtualNetworkId": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/n",
+    "virtualNetworkId": f"/subscriptions/{CLUSTER.subscription}/resourceGroups/g/providers/{NETWORKS}/n",
     "dnsServers": ["10.8.1.53"],
     "dnsDomains": ["plant.example"],
     "renewDays": 14,
@@ -175,7 +177,9 @@ ALL = {
 
 
 def wrong(**settings: Any) -> list[str]:
-    found = network_rules.check_network(NodeConfigProperties.model_validate(settings), CLUSTER_FACTS.taken)
+    body = {"properties": {"nodeConfig": settings}}
+    found = validate_body(body, "edge-1", ValidationContext("1.34.4", reserved_ranges=CLUSTER_FACTS.taken))
+    assert isinstance(found, list)
     return [each.message for each in found]
 
 
@@ -185,7 +189,7 @@ def wrong(**settings: Any) -> list[str]:
         ("192.168.100.1/24", "Use 192.168.100.0/24."),
         ("192.168.100.0/30", "is too small. The prefix length must be from 8 to 29."),
         ("64.0.0.0/7", "is too large"),
-        ("fd00::/64", "is an IPv6 network, which the VPN does not support."),
+        ("fd00::/64", "is IPv6, which the VPN does not support."),
         ("239.0.0.0/24", "contains unusable addresses"),
         ("plant", "is not a network, for example 192.168.100.0/24."),
         ("10.0.0.0/8", f"overlaps {PODS} (the cluster's pods) and {SERVICES} (the cluster's services). Choose"),
@@ -201,7 +205,7 @@ def test_dns_service_ip_is_reserved_when_cluster_ranges_are_unknown() -> None:
 
 
 def test_default_vpn_pool_matches_agent_and_is_checked_for_overlap() -> None:
-    assert Vpn().p2s_gateway_cidr == network_rules.DEFAULT_VPN_POOL
+    assert Vpn().p2s_gateway_cidr == rules.DEFAULT_VPN_POOL
     [message] = wrong(vpn={"enabled": True, "gatewaySubnetCIDR": "192.168.100.128/27"})
     assert message.startswith(
         "'192.168.100.0/24', the default pool, overlaps 192.168.100.128/27 (gatewaySubnetCIDR)."

@@ -13,7 +13,7 @@ from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.resource import config_generator, view
 from aks_flex_rp.resource.config_generator import NodeSecrets
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.store.model import Node
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
@@ -24,7 +24,7 @@ G = "11111111-2222-3333-4444-555555555555"
 
 
 def config(**properties: Any) -> dict[str, Any]:
-    read = Properties.model_validate(properties)
+    read = Properties(properties)
     chosen = config_generator.effective_versions(read, FACTS.version)
     return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen)
 
@@ -109,7 +109,7 @@ def test_config_omits_identity_fields_used_only_by_provider() -> None:
     assert arc["azure"]["arc"] == {"enabled": True, "machineName": "edge"}
     assert config(azureAuth={"method": "arc"})["azure"]["arc"] == {"enabled": True, "machineName": "edge-1"}
     assert managed["azure"]["managedIdentity"] == {}
-    assert principal["azure"]["servicePrincipal"] == {"clientId": G, "clientTenant": "tenant"}
+    assert principal["azure"]["servicePrincipal"] == {"clientId": G, "tenantId": "tenant"}
 
 
 def test_bundle_contains_secrets_and_config_does_not() -> None:
@@ -143,7 +143,7 @@ def test_quoted_values_in_messages_are_truncated() -> None:
 
 
 def test_unspecified_component_version_is_never_downgraded() -> None:
-    nothing = Properties.model_validate({})
+    nothing = Properties({})
     tested = config_generator.effective_versions(nothing, "1.34.4")
     newer = {**tested, "containerd": "9.9.9", "runc": "0.0.1"}
 

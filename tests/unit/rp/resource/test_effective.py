@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aks_flex_rp.resource.effective import explain, leaves, merge_properties
-from aks_flex_rp.resource.models import Properties, TemplateProperties
+from aks_flex_rp.resource.properties import read_properties
 
 TAINT_KEYS = st.sampled_from(["a", "b", "example.com/c"])
 EFFECTS = st.sampled_from(["NoSchedule", "NoExecute"])
 VALUES = st.sampled_from(["1", "2", "3"])
+REGISTRIES = st.sampled_from(["mcr.microsoft.com", "docker.io"])
 VERSIONS = st.sampled_from(["1.33.1", "1.34.2", "2.4.2"])
 
 
@@ -42,9 +43,13 @@ PROPERTIES = optional(
         labels=st.dictionaries(TAINT_KEYS, VALUES),
         taints=TAINTS,
         maxPods=st.integers(1, 250),
-        kubelet=optional(kubeReserved=st.dictionaries(VALUES, VALUES), verbosity=st.integers(0, 5)),
+        kubelet=optional(
+            kubeReserved=st.dictionaries(st.sampled_from(["cpu", "memory"]), VALUES), verbosity=st.integers(0, 5)
+        ),
         updatePolicy=optional(paused=st.booleans(), maintenanceWindow=WINDOW),
-        registryMirrors=st.dictionaries(TAINT_KEYS, st.lists(VALUES)),
+        registryMirrors=st.dictionaries(
+            REGISTRIES, st.lists(VALUES.map("https://mirror-{}.example".format), min_size=1)
+        ),
     ),
 )
 CONFIG: dict[str, Any] = {
@@ -86,8 +91,8 @@ def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], o
     before = copy.deepcopy((template, own))
     merged = merge_properties(template, own)
     assert (template, own) == before
-    TemplateProperties.model_validate(template)
-    Properties.model_validate(merged)
+    assert not read_properties(template, of_pool=True)[1]
+    assert not read_properties(merged)[1]
 
 
 @unhurried

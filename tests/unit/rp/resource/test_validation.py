@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.resource import validation
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.resource.validation import MAX_BODY_BYTES, MAX_DEPTH, MAX_VALUES, DesiredNode, parse_body
 from tests.unit.rp.resource.body_cases import NAME, Case, cases
@@ -30,7 +30,7 @@ def test_exactly_the_errors_of_invalid_body_are_reported(case: Case) -> None:
     assert isinstance(problems, list), "it was accepted"
     assert sorted(each.target for each in problems) == sorted(case.targets), problems
     for problem in problems:
-        assert problem.message.endswith("."), problem
+        assert problem.message.endswith((".", "?")), problem
         assert "s3cret" not in problem.message
 
 
@@ -42,7 +42,7 @@ def test_normalized_body_is_accepted_again_unchanged(case: Case) -> None:
 
     assert "s3cret" not in json.dumps(kept)
     assert "s3cret" not in repr(wanted)
-    assert DesiredNode(Properties.model_validate(kept)).document() == kept
+    assert DesiredNode(Properties(kept)).document() == kept
     again = validation.validate_body({"properties": kept}, NAME, _knowing_the_secret(case, kept))
     assert isinstance(again, DesiredNode), again
     assert again.document() == kept

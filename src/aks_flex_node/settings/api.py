@@ -1,0 +1,82 @@
+"""The table as the API of the resource provider has it, with the settings that only the API has."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from aks_flex_node.api import value_rules as values
+from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.setting import CONTRIBUTOR, CREDENTIALS, NOTHING, Setting
+from aks_flex_node.settings.table import keys
+
+POOL_NAME = "poolName"
+AUTH_METHODS = ("servicePrincipal", "managedIdentity", "arc")
+# What the provider derives the node's settings from, and does not send to the node itself.
+API_ONLY: dict[str, Any] = {
+    POOL_NAME: Annotated[
+        str,
+        Setting(
+            "Pool of the node. It has the settings that the node does not set.",
+            CONTRIBUTOR,
+            NOTHING,
+            rule=values.pool_name,
+        ),
+    ],
+    "azureAuth.method": Annotated[
+        Literal["servicePrincipal", "managedIdentity", "arc", "none"],
+        Setting("Azure identity of the node's agent.", CONTRIBUTOR, CREDENTIALS),
+    ],
+    "azureAuth.servicePrincipal.certificateOnMachine": Annotated[
+        bool,
+        Setting("The service principal has a certificate on the machine, not a secret.", CONTRIBUTOR, CREDENTIALS),
+    ],
+    "azureAuth.managedIdentity.principalId": Annotated[
+        str, Setting("Object ID of the managed identity.", CONTRIBUTOR, CREDENTIALS, rule=values.entra_id)
+    ],
+    "azureAuth.arc.principalId": Annotated[
+        str, Setting("Object ID of the identity of the Arc machine.", CONTRIBUTOR, CREDENTIALS, rule=values.entra_id)
+    ],
+    "kubernetesAuth.useAzureAuth": Annotated[
+        bool, Setting("The kubelet joins with the Azure identity.", CONTRIBUTOR, CREDENTIALS)
+    ],
+}
+
+
+@frozen
+class ApiSetting:
+    """A setting of a node or of a pool's template in the API."""
+
+    path: str
+    annotation: Any
+    setting: Setting
+    config_path: str = ""  # of the setting of the agent that has the same value; empty if there is none
+    required: bool = False
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self.path.split("."))
+
+
+@cache
+def api_settings() -> dict[str, ApiSetting]:
+    shared = {
+        key.setting.api: ApiSetting(key.setting.api, key.annotation, key.setting, key.path, key.required)
+        for key in keys()
+        if key.setting.api
+    }
+    own = {path: ApiSetting(path, annotation, annotation.__metadata__[-1]) for path, annotation in API_ONLY.items()}
+    return {**own, **shared}
+
+
+@cache
+def api_tree() -> dict[str, Any]:
+    """Returns the settings by name, in nested maps."""
+    tree: dict[str, Any] = {}
+    for each in api_settings().values():
+        *sections, name = each.steps
+        inner = tree
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = each
+    return tree
