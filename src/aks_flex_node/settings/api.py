@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from aks_flex_node.api import value_rules as values
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.base import FieldType
+from aks_flex_node.settings.models import Taint
+from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.setting import CONTRIBUTOR, CREDENTIALS, NOTHING, Setting
 from aks_flex_node.settings.table import keys
 
@@ -21,21 +24,45 @@ API_ONLY: dict[str, Any] = {
             CONTRIBUTOR,
             NOTHING,
             rule=values.pool_name,
+            per_node=True,
+            flag="--pool",
         ),
     ],
     "azureAuth.method": Annotated[
         Literal["servicePrincipal", "managedIdentity", "arc", "none"],
-        Setting("Azure identity of the node's agent.", CONTRIBUTOR, CREDENTIALS),
+        Setting("Azure identity of the node's agent.", CONTRIBUTOR, CREDENTIALS, flag="--auth-method"),
     ],
     "azureAuth.servicePrincipal.certificateOnMachine": Annotated[
         bool,
-        Setting("The service principal has a certificate on the machine, not a secret.", CONTRIBUTOR, CREDENTIALS),
+        Setting(
+            "The service principal has a certificate on the machine, not a secret.",
+            CONTRIBUTOR,
+            CREDENTIALS,
+            per_node=True,
+            flag="--certificate-on-machine --cert-on-machine",
+        ),
     ],
     "azureAuth.managedIdentity.principalId": Annotated[
-        str, Setting("Object ID of the managed identity.", CONTRIBUTOR, CREDENTIALS, rule=values.entra_id)
+        str,
+        Setting(
+            "Object ID of the managed identity.",
+            CONTRIBUTOR,
+            CREDENTIALS,
+            rule=values.entra_id,
+            per_node=True,
+            flag="--principal-id",
+        ),
     ],
     "azureAuth.arc.principalId": Annotated[
-        str, Setting("Object ID of the identity of the Arc machine.", CONTRIBUTOR, CREDENTIALS, rule=values.entra_id)
+        str,
+        Setting(
+            "Object ID of the identity of the Arc machine.",
+            CONTRIBUTOR,
+            CREDENTIALS,
+            rule=values.entra_id,
+            per_node=True,
+            flag="--principal-id",
+        ),
     ],
     "kubernetesAuth.useAzureAuth": Annotated[
         bool, Setting("The kubelet joins with the Azure identity.", CONTRIBUTOR, CREDENTIALS)
@@ -67,6 +94,40 @@ def api_settings() -> dict[str, ApiSetting]:
     }
     own = {path: ApiSetting(path, annotation, annotation.__metadata__[-1]) for path, annotation in API_ONLY.items()}
     return {**own, **shared}
+
+
+KINDS = {str: "text", bool: "flag", int: "number", Secret: "secret"}
+
+
+def settings_data() -> list[dict[str, Any]]:
+    """Returns the table for command lines, which read it as JSON: they load nothing of the agent or the provider."""
+    rows = []
+    for path, each in sorted(api_settings().items()):
+        shape, setting = FieldType.of(each.annotation), each.setting
+        bounds = {name: shape.metadata_value(name) for name in ("ge", "le")}
+        of = get_args(shape.inner)
+        inner = of[0] if get_origin(shape.inner) is tuple else shape.inner
+        row = {
+            "path": path,
+            "kind": _kind(shape.inner),
+            "choices": list(get_args(inner)) if get_origin(inner) is Literal else [],
+            "help": setting.help,
+            **{word: value for word, value in bounds.items() if value is not None},
+            **{word: getattr(setting, word) for word in ("who", "reaches", "disturbs")},
+            **({"flag": setting.flag} if setting.flag else {}),
+            **({"perNode": True} if setting.per_node else {}),
+        }
+        rows.append({name: value for name, value in row.items() if value != []})
+    return rows
+
+
+def _kind(inner: Any) -> str:
+    origin, of = get_origin(inner), get_args(inner)
+    if origin is dict:
+        return "json" if of[1] is object else "map" if of[1] is str else "lists"
+    if origin is tuple:
+        return "taints" if of[0] is Taint else "list"
+    return "text" if origin is Literal else KINDS[inner]
 
 
 @cache

@@ -38,6 +38,8 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             CREDENTIALS,
             rule=values.azure_name,
             api="azureAuth.servicePrincipal.clientTenant",
+            per_node=True,
+            flag="--client-tenant",
         ),
     ] = None
     client_id: Annotated[
@@ -49,6 +51,8 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             rule=values.azure_name,
             api_rule=values.entra_id,
             api="azureAuth.servicePrincipal.clientId",
+            per_node=True,
+            flag="--client-id",
         ),
     ]
     client_secret: Annotated[
@@ -58,6 +62,8 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             CREDENTIALS,
             api="azureAuth.servicePrincipal.clientSecret",
+            per_node=True,
+            flag="--client-secret-file",
         ),
     ] = None
     client_secret_file: Annotated[Path | None, Setting("File with the client secret, mode 0600.", MACHINE, FILES)] = (
@@ -93,6 +99,8 @@ class ManagedIdentity(ConfigModel, frozen=True, kw_only=True):
             rule=values.azure_name,
             api_rule=values.entra_id,
             api="azureAuth.managedIdentity.clientId",
+            per_node=True,
+            flag="--client-id",
         ),
     ] = None
 
@@ -190,6 +198,7 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
             NAMES,
             rule=values.arc_machine,
             api="azureAuth.arc.machineName",
+            per_node=True,
         ),
     ] = None
     resource_group: Annotated[
@@ -264,6 +273,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NETWORK,
             api="nodeConfig.vpn.enabled",
+            flag="--vpn",
         ),
     ] = False
     auto_provision: Annotated[

@@ -58,6 +58,7 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.kubernetes",
+            flag="--kubernetes-version",
             aks="components.kubernetes",
         ),
     ] = None
@@ -85,6 +86,7 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.containerd",
+            flag="--containerd-version",
             aks="components.containerd",
         ),
     ] = "2.4.2"
@@ -122,6 +124,7 @@ class Runc(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.runc",
+            flag="--runc-version",
             aks="components.runc",
         ),
     ] = "1.5.2"
@@ -146,6 +149,7 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
             VERSIONS,
             rule=kubernetes.version,
             api="versions.cni",
+            flag="--cni-version",
             aks="networking.cniVersion",
         ),
     ] = "1.9.1"
@@ -172,7 +176,12 @@ class Npd(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[
         Version,
         Setting(
-            "Version of node-problem-detector.", CONTRIBUTOR, VERSIONS, rule=kubernetes.version, api="versions.npd"
+            "Version of node-problem-detector.",
+            CONTRIBUTOR,
+            VERSIONS,
+            rule=kubernetes.version,
+            api="versions.npd",
+            flag="--npd-version",
         ),
     ] = "1.34.0"
     url: Annotated[
@@ -198,6 +207,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             rule=values.https_url,
             api_rule=values.server_url,
             api="nodeConfig.kubelet.serverURL",
+            flag="--server-url",
             aks="node.kubelet.clusterFQDN",
         ),
     ] = None
@@ -342,6 +352,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             CREDENTIALS,
             disturbs=KUBELET,
             api="kubernetesAuth.method",
+            flag="--kubernetes-auth",
             owner_value="exec",
         ),
     ] = None
@@ -405,6 +416,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.label_value,
             name_rules=(kubernetes.label_key, kubernetes.own_label),
             api="nodeConfig.labels",
+            flag="--labels --label",
         ),
     ] = field(default_factory=dict)
     taints: Annotated[
@@ -414,12 +426,20 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.taints",
+            flag="--taints --taint",
         ),
     ] = ()
     max_pods: Annotated[
         int,
         Meta(ge=1, le=1024),
-        Setting("Maximum number of pods.", CONTRIBUTOR, NOTHING, disturbs=KUBELET, api="nodeConfig.maxPods"),
+        Setting(
+            "Maximum number of pods.",
+            CONTRIBUTOR,
+            NOTHING,
+            disturbs=KUBELET,
+            api="nodeConfig.maxPods",
+            flag="--max-pods",
+        ),
     ] = 110
     kubelet: Annotated[Kubelet, Meta(description="Settings of the kubelet.")] = field(default_factory=Kubelet)
 
@@ -510,6 +530,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
             VERSIONS,
             api_rule=kubernetes.version,
             api="versions.agent",
+            flag="--agent-version",
         ),
     ] = None
     url: Annotated[
@@ -620,6 +641,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.days",
+            flag="--window-days --window-day",
         ),
     ] = ()
     start: Annotated[
@@ -629,6 +651,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.start",
+            flag="--window-start",
         ),
     ] = None
     duration_minutes: Annotated[
@@ -639,6 +662,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.durationMinutes",
+            flag="--window-minutes",
         ),
     ] = 60
     time_zone: Annotated[
@@ -649,6 +673,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             NOTHING,
             rule=values.time_zone,
             api="nodeConfig.updatePolicy.maintenanceWindow.timeZone",
+            flag="--window-time-zone",
         ),
     ] = "UTC"
 
@@ -700,6 +725,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.paused",
+            flag="--pause / --resume",
         ),
     ] = False
     allow_downgrade: Annotated[bool, Setting("Allow changes to older versions.", PROVIDER, VERSIONS)] = False
@@ -710,12 +736,19 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.drain",
+            flag="--drain",
         ),
     ] = True
     drain_timeout_seconds: Annotated[
         int,
         Meta(ge=0, le=86400),
-        Setting("Timeout of the drain.", CONTRIBUTOR, NOTHING, api="nodeConfig.updatePolicy.drainTimeoutSeconds"),
+        Setting(
+            "Timeout of the drain.",
+            CONTRIBUTOR,
+            NOTHING,
+            api="nodeConfig.updatePolicy.drainTimeoutSeconds",
+            flag="--drain-timeout",
+        ),
     ] = 300
     health_timeout_seconds: Annotated[
         int,
@@ -725,6 +758,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.healthTimeoutSeconds",
+            flag="--health-timeout",
         ),
     ] = 300
     maintenance_window: Annotated[MaintenanceWindow, Meta(description="When disruptive changes can start.")] = field(
@@ -796,6 +830,7 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.driftPolicy",
+            flag="--drift-policy",
         ),
     ] = "repair"
     update_policy: Annotated[UpdatePolicy, Meta(description="How the daemon applies changes.")] = field(
@@ -814,5 +849,6 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="continuousMonitoring",
+            flag="--continuous-monitoring --monitor / --no-monitor",
         ),
     ] = False
