@@ -18,7 +18,7 @@ from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.dashboard.pool_form import CLUSTER, DESCRIPTION, NAME, POOL_NAME
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.preconditions import Preconditions
-from aks_flex_rp.nodes.write_permissions import OWNER_PROPERTIES
+from aks_flex_rp.nodes.write_permissions import owner_settings
 from aks_flex_rp.resource import versions
 
 if TYPE_CHECKING:
@@ -229,5 +229,5 @@ def form_options(sheet: EditSheet, cluster: ClusterInfo | None) -> dict[str, Any
         },
         "tested": tested(),
         "days": DAYS,
-        "owner_properties": [each.path for each in OWNER_PROPERTIES],
+        "owner_properties": [each.path for each in owner_settings()],
     }

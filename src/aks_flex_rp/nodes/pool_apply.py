@@ -17,7 +17,7 @@ from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, find_bar, revision_barred
-from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
+from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.validation import stay_in_pool
 from aks_flex_rp.store.model import AuditAction, NextRevision, RecordRefused, RecordUnverifiable
@@ -60,13 +60,6 @@ class ApplyResult:
     refused: list[tuple[str, ArmError]] = field(default_factory=list)
 
 
-def check_may_apply(pool: Pool, template: PoolTemplate, request: RequestContext) -> None:
-    """Raises ArmError if an earlier revision has values for which only an owner may decide, and that were changed."""
-    changed = None if request.is_owner else next(owner_changes(pool.template, template.template), None)
-    if changed:
-        raise owner_required(replace(changed, path=f"template.{changed.path}"))
-
-
 @dataclass(frozen=True)
 class PoolApply:
     commands: NodeCommands
@@ -86,7 +79,8 @@ class PoolApply:
     ) -> ApplyResult:
         """Applies the template to the named nodes, or to all nodes of the pool if `names` is None."""
         options = options or ApplyOptions()
-        check_may_apply(pool, template, request)
+        checks, resource = WriteChecks(self.context), cluster.id.pool(pool.key)
+        await checks.check_template(resource, pool.template, template.template, request, AuditAction.POOL_APPLIED)
         bars = await self._check_rollouts(pool, template, names, options)
         result = ApplyResult(template.revision)
         builder = NodeBuilder(self.context, cluster, request.caller)
@@ -107,7 +101,7 @@ class PoolApply:
         event = request.event(
             self.context.now(),
             AuditAction.POOL_APPLIED,
-            cluster.id.pool(pool.key),
+            resource,
             revision=template.revision,
             **counts,
         )

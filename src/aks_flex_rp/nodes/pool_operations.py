@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aks_flex_rp.arm import errors
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data, validation_context
-from aks_flex_rp.nodes.write_permissions import owner_changes, owner_required
+from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource import validation
 from aks_flex_rp.resource.effective import changed_values
-from aks_flex_rp.store.model import AuditAction, AuditOutcome, Conflict
+from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.pool_model import Pool, PoolRevision
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.preconditions import Preconditions
     from aks_flex_rp.resource.validation import PoolProperties
-    from aks_flex_rp.store.model import AuditEvent, Document
+    from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.pool_model import PoolCounts
 
 T = TypeVar("T")
@@ -141,7 +141,8 @@ class PoolCommands:
         preconditions.check(before, name, KIND)
         desired = self._validate(cluster, name, body, before)
         template = desired.template
-        await self._check_owner_properties(cluster, name, template, before, request)
+        what, earlier = (AuditAction.POOL_UPDATED, before.template) if before else (AuditAction.POOL_CREATED, {})
+        await WriteChecks(self.context).check_template(cluster.id.pool(name), earlier, template, request, what)
         now = self.context.now()
         number = before.number + (before.template != template) if before else 1
         system = system_data(before.system if before else None, request.caller, now)
@@ -157,17 +158,6 @@ class PoolCommands:
         if isinstance(desired, list):
             raise errors.invalid_request(desired)
         return desired
-
-    async def _check_owner_properties(
-        self, cluster: ClusterInfo, name: str, template: Document, before: Pool | None, request: RequestContext
-    ) -> None:
-        changed = None if request.is_owner else next(owner_changes(before.template if before else {}, template), None)
-        if changed is None:
-            return
-        what = AuditAction.POOL_UPDATED if before else AuditAction.POOL_CREATED
-        event = request.event(self.context.now(), what, cluster.id.pool(name), property=changed.path)
-        await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
-        raise owner_required(replace(changed, path=f"template.{changed.path}"))
 
     async def _write(self, cluster: ClusterInfo, after: Pool, before: Pool | None, request: RequestContext) -> Pool:
         now, earlier = self.context.now(), before.template if before else {}

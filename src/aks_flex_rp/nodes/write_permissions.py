@@ -1,78 +1,74 @@
-"""What a write of a node may change: properties that only owners can set, and the identity of the node.
+"""What only owners of a cluster can change: the settings that the table gives to owners, and the identity of a node
+that joins by exec.
 
-The properties of owners decide what the node trusts. A contributor who could set them would become root on the
-machine, or more in the cluster than a node is. A write that leaves them as they are is permitted.
+A contributor who could set them would become root on the machine, or more in the cluster than a node is. Each write
+of a node or a pool, and each order that gives nodes another revision, asks `WriteChecks`. A write that leaves them as
+they are is permitted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
+from aks_flex_node.settings.api import ApiSetting, api_settings
+from aks_flex_node.settings.setting import CREDENTIALS, OWNER, REACHES
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import IdentityOwnership, node_identity
 from aks_flex_rp.resource import config_generator
+from aks_flex_rp.resource.properties import value_at
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.validation import DesiredNode
     from aks_flex_rp.store.model import Document, Node
 
-
-def _changed(before: object, after: object) -> bool:
-    return before != after
+IDENTITY = "azureAuth"
 
 
-def _set_to_exec(before: object, after: object) -> bool:
-    return after == "exec" and before != "exec"
+@cache
+def owner_settings() -> tuple[ApiSetting, ...]:
+    """Returns the settings that only owners can change, or that only they can give a certain value."""
+    return tuple(each for each in api_settings().values() if each.setting.who == OWNER or each.setting.owner_value)
 
 
-@dataclass(frozen=True)
-class OwnerProperty:
-    path: str  # below `properties`, with everything in it
-    why: str
-    needs_owner: Callable[[object, object], bool] = _changed
+def owner_changes(before: Document, after: Document) -> Iterator[str]:
+    """Yields the settings in a write that only an owner can change, of a node or of a template."""
+    for entry in owner_settings():
+        old, new = (_given(document, entry.path) for document in (before, after))
+        if old != new and entry.setting.owner_value in ("", new):
+            yield entry.path
 
 
-OWNER_PROPERTIES = (
-    OwnerProperty("nodeConfig.artifacts", "It decides from where programs come that run as root on the node."),
-    OwnerProperty("nodeConfig.registryMirrors", "It decides from where the node's container images come."),
-    OwnerProperty("nodeConfig.kubelet.extraConfig", "The kubelet is root, and they decide what it lets pods do."),
-    OwnerProperty("nodeConfig.kubelet.serverURL", "The node does what the API server at this address says."),
-    OwnerProperty(
-        "kubernetesAuth.method",
-        "A node that joins by exec is outside the cluster's restrictions for nodes.",
-        _set_to_exec,
-    ),
-)
-EXEC_IDENTITY = OwnerProperty(
-    "azureAuth", "The identity of a node that joins by exec can read what the pods of other nodes use."
-)
-
-
-def owner_changes(before: Document, after: Document) -> Iterator[OwnerProperty]:
-    """Yields the properties in a write that only an owner can change."""
-    for each in OWNER_PROPERTIES:
-        if each.needs_owner(_value(before, each.path), _value(after, each.path)):
-            yield each
-
-
-def inherited_changes(before: DesiredNode | None, after: DesiredNode) -> Iterator[OwnerProperty]:
-    """Yields the properties of owners that a node would gain, change or lose with its pool.
+def node_changes(before: DesiredNode | None, after: DesiredNode, *, new_identity: bool) -> Iterator[str]:
+    """Yields what only an owner can change in a write of a node: its own settings, what it would gain, change or lose
+    with its pool, and the identity of a node that joins by exec.
 
     A value of the template is an owner's decision. That a template has none is one only for nodes of its pool: a
     contributor who moves a node must not remove what an owner has set.
     """
-    membership, own = after.membership, after.document()
-    stays = bool(before and before.membership and membership and before.membership.name == membership.name)
-    for each in owner_changes(_effective(before) if before else {}, _effective(after)):
-        is_inherited = membership is not None and _value(own, each.path) is None
-        if not is_inherited or not (stays or _value(_effective(after), each.path) is not None):
-            yield each
+    own = after.document()
+    yield from owner_changes(before.document() if before else {}, own)
+    pool = after.membership and after.membership.name
+    earlier = before and before.membership and before.membership.name
+    effective = _effective(after)
+    for path in owner_changes(_effective(before) if before else {}, effective):
+        is_inherited = pool is not None and _given(own, path) is None
+        if not is_inherited or not (pool == earlier or _given(effective, path) is not None):
+            yield path
+    if _joins_by_exec(after) and (new_identity or not (before and _joins_by_exec(before))):
+        yield IDENTITY
+
+
+def _given(document: Document, path: str) -> object:
+    """Returns the value of a setting, or None if there is none. An empty list or map is none."""
+    value = value_at(document, path)
+    return None if value in ({}, []) else value
 
 
 def _effective(node: DesiredNode) -> Document:
@@ -83,10 +79,13 @@ def _joins_by_exec(node: DesiredNode) -> bool:
     return node.properties.by_identity == "exec"
 
 
-def owner_required(changed: OwnerProperty) -> ArmError:
-    target = f"properties.{changed.path}"
+def _owner_required(path: str, target: str) -> ArmError:
+    entry = api_settings().get(path)
+    reason = REACHES[entry.setting.reaches if entry else CREDENTIALS]
+    which = "" if entry else " of a node that joins by exec"
     message = (
-        f"Only owners of the cluster can set {target}. {changed.why} Ask an owner to set it, or send it as it is."
+        f"Only owners of the cluster can set {target}{which}, because {reason}. Ask an owner to set it, or send it "
+        "as it is."
     )
     return ArmError(403, "AuthorizationFailed", message, target)
 
@@ -102,37 +101,25 @@ class WriteChecks:
         tenant = config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))
         identity = node_identity(desired.properties, cluster.id, tenant, name.lower())
         is_new = before is None or before.identity != identity
-        if not request.is_owner:
-            await self._check_owner_properties(cluster, name, desired, before, request, new_identity=is_new)
+        stored = join_rules.stored_desired(before) if before else None
+        changed = None if request.is_owner else next(node_changes(stored, desired, new_identity=is_new), None)
+        if changed:
+            what = AuditAction.UPDATE if before else AuditAction.CREATE
+            await self._record(what, cluster.id.node(name), changed, request)
+            raise _owner_required(changed, f"properties.{changed}")
         if identity and is_new:  # a node that already has it keeps it
             ownership = IdentityOwnership(self.context.store)
             await ownership.check_unused(identity, cluster.key, name.lower(), request.may_see)
 
-    async def _check_owner_properties(
-        self,
-        cluster: ClusterInfo,
-        name: str,
-        desired: DesiredNode,
-        before: Node | None,
-        request: RequestContext,
-        *,
-        new_identity: bool,
+    async def check_template(
+        self, resource: str, before: Document, after: Document, request: RequestContext, what: AuditAction
     ) -> None:
-        stored = join_rules.stored_desired(before) if before else None
-        changed = next(owner_changes(stored.document() if stored else {}, desired.document()), None)
-        changed = changed or next(inherited_changes(stored, desired), None)
-        if changed is None and _joins_by_exec(desired) and (new_identity or not (stored and _joins_by_exec(stored))):
-            changed = EXEC_IDENTITY
-        if changed is None:
-            return
-        what = AuditAction.UPDATE if before else AuditAction.CREATE
-        event = request.event(self.context.now(), what, cluster.id.node(name), property=changed.path)
+        """Raises ArmError if only an owner may give nodes this template. `before` is the newest of the pool."""
+        changed = None if request.is_owner else next(owner_changes(before, after), None)
+        if changed:
+            await self._record(what, resource, changed, request)
+            raise _owner_required(changed, f"properties.template.{changed}")
+
+    async def _record(self, what: AuditAction, resource: str, path: str, request: RequestContext) -> None:
+        event = request.event(self.context.now(), what, resource, property=path)
         await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
-        raise owner_required(changed)
-
-
-def _value(document: Document, path: str) -> Any:
-    value: Any = document
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value or None

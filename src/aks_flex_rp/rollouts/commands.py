@@ -16,10 +16,10 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import current_versions, system_data
-from aks_flex_rp.nodes.pool_apply import check_may_apply
 from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
+from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource.versions import is_older
 from aks_flex_rp.rollouts.active_rollout import stored_node
 from aks_flex_rp.rollouts.gate_specs import check_gates
@@ -85,7 +85,9 @@ class RolloutCommands:
             return self._same(existing, wanted), False
         revision = wanted.revision or pool.number
         template = await PoolTemplates(self.context.store).of_revision(pool, revision)
-        check_may_apply(pool, template, request)
+        resource = f"{cluster.id.pool(pool.key)}/rollouts/{name}"
+        checks, what = WriteChecks(self.context), AuditAction.ROLLOUT_CREATED
+        await checks.check_template(resource, pool.template, template.template, request, what)
         await RolloutGuard(self.context.store).check_revision(pool, template.template)
         active = await self.context.store.active_rollout(pool.cluster, pool.key)
         if active and not wanted.replace_active:
@@ -131,7 +133,8 @@ class RolloutCommands:
             resource = f"{cluster.id.pool(pool)}/rollouts/{name}"
             event = request.event(self.context.now(), ORDERS[what], resource, **({"gate": gate} if gate else {}))
             if what == "reverse":
-                await self._check_reversal(found, request)
+                await self._check_reversal(found)
+            await self._check_permission(found, what, resource, request)
             ordered = replace(found, state=state, open=True, active=found.active or what == "reverse")
             return await store.put_rollout(ordered, events=[event])
 
@@ -143,10 +146,8 @@ class RolloutCommands:
             ordered = await store.rollout(key, pool, name) or ordered
         return ordered
 
-    async def _check_reversal(self, rollout: StoredRollout, request: RequestContext) -> None:
-        """Raises ArmError if the nodes cannot be brought back now, or not by this caller: to reverse is to apply
-        earlier revisions.
-        """
+    async def _check_reversal(self, rollout: StoredRollout) -> None:
+        """Raises ArmError if the nodes cannot be brought back now."""
         store = self.context.store
         if not rollout.active:
             if active := await store.active_rollout(rollout.cluster, rollout.pool):
@@ -156,11 +157,23 @@ class RolloutCommands:
                 message = f"The roll-out '{newest.key}' is newer than '{rollout.key}', so `reverse` is not possible."
                 hint = "Start a roll-out of the earlier revision."
                 raise ArmError(409, "RolloutStateConflict", f"{message} {hint}")
+
+    async def _check_permission(
+        self, rollout: StoredRollout, what: str, resource: str, request: RequestContext
+    ) -> None:
+        """Raises ArmError if only an owner may give nodes the revisions that they get after this order. What an owner
+        has removed from the pool since then must not come back.
+        """
+        store = self.context.store
         pool = await store.pool(rollout.cluster, rollout.pool)
-        if request.is_owner or pool is None:
+        if request.is_owner or pool is None or what not in {"resume", "reverse", "approve"}:
             return
-        for source in {node.source for node in await store.rollout_nodes(rollout)}:
-            check_may_apply(pool, await PoolTemplates(store).of_revision(pool, source), request)
+        revisions = {int(rollout.spec["revision"])}
+        if what == "reverse" or rollout.phase == Phase.REVERSING.value:
+            revisions = {node.source for node in await store.rollout_nodes(rollout)}
+        for revision in revisions:
+            template = (await PoolTemplates(store).of_revision(pool, revision)).template
+            await WriteChecks(self.context).check_template(resource, pool.template, template, request, ORDERS[what])
 
     async def delete(self, cluster: ClusterInfo, pool: str, name: str, request: RequestContext) -> bool:
         await PoolCommands(self.context).get(cluster, pool)

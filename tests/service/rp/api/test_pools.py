@@ -1,4 +1,4 @@
-"""Tests of pools over HTTP: revisions, nodes and their effective properties, apply, deletion, what owners decide."""
+"""Tests of pools over HTTP: revisions, nodes and their effective properties, apply, deletion."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from tests.service.rp.api.fake_clusters import CLUSTER_VERSION, NOWHERE
 
 if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
-    from tests.service.rp.api.service_harness import Running
-    from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
 numbers = count(1)
@@ -59,12 +57,6 @@ class PoolClient:
 @pytest.fixture
 def pool(admin: Api) -> PoolClient:
     return PoolClient(admin, f"p{next(numbers)}")
-
-
-@pytest.fixture
-def contributor(service: Running, tenant: Tenant, pool: PoolClient) -> PoolClient:
-    """Returns the pool as a contributor sees it."""
-    return replace(pool, api=service.admin.by(tenant, callers.CONTRIBUTOR))
 
 
 def test_pool_is_created_and_shown(pool: PoolClient) -> None:
@@ -328,50 +320,3 @@ def test_methods_and_paths_of_pools(admin: Api, pool: PoolClient) -> None:
     assert admin.pool("PUT", pool.name, "revisions", body={}).status == 405
     assert pool.get("others").status == 404
     pool.apply().assert_refused(404, "PoolNotFound")
-
-
-TRUSTED = {"nodeConfig": {"artifacts": {"baseURL": "https://mirror.example"}}}
-
-
-def test_contributor_cannot_set_trust_for_a_whole_pool(pool: PoolClient, contributor: PoolClient, name: str) -> None:
-    """A contributor names an own mirror in a template, and the program from there runs as root on all nodes."""
-    target = "properties.template.nodeConfig.artifacts"
-    contributor.put(TRUSTED).assert_refused(403, "AuthorizationFailed", target)
-    assert pool.put(TRUSTED).status == 201
-    assert contributor.put({"nodeConfig": {**TRUSTED["nodeConfig"], "maxPods": 50}}).status == 200
-    assert contributor.member(name).status == 201
-    assert contributor.put({}).status == 403
-
-    assert pool.put({}).status == 200
-    assert contributor.apply().json["applied"] == [name]
-    contributor.apply(revision=2).assert_refused(403, "AuthorizationFailed")
-    assert "artifacts" not in pool.node(name)["config"]
-
-
-def test_contributor_gets_no_exec_by_moving_a_node_to_a_pool(
-    pool: PoolClient, contributor: PoolClient, name: str
-) -> None:
-    assert pool.put({"kubernetesAuth": {"method": "exec"}}).status == 201
-    own = principal()
-    assert contributor.api.put(name, own).status == 201
-    contributor.member(name, **own["properties"]).assert_refused(403, "AuthorizationFailed")
-    assert pool.node(name)["effective"]["kubernetesAuth"] == {"method": "bootstrapToken"}
-
-
-def test_contributor_keeps_owner_settings_when_moving_a_node(
-    pool: PoolClient, contributor: PoolClient, name: str
-) -> None:
-    """Without this, a node leaves the settings of an owner by a change of its pool."""
-    empty = replace(contributor, name=f"{pool.name}e")
-    assert pool.put(TRUSTED).status == 201
-    assert empty.put(FIRST).status == 201
-    assert contributor.member(name).status == 201
-
-    for refused in (empty.member(name), contributor.api.put(name, {"properties": {}})):
-        refused.assert_refused(403, "AuthorizationFailed")
-
-    assert contributor.member(name, nodeConfig={"maxPods": 40}).status == 200
-    assert pool.put(FIRST).status == 200  # the owner removes it
-    assert contributor.apply().status == 200
-    assert "artifacts" not in pool.node(name)["effective"]["nodeConfig"]
-    assert empty.member(name).status == 200
