@@ -13,13 +13,7 @@ from azure.cli.core.decorators import Completer
 
 from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
-from azext_aks_flex_node.vendored.node_changes import (
-    ARC,
-    BOOTSTRAP_TOKEN,
-    IDENTITIES,
-    KUBERNETES_AUTH_METHODS,
-    MANAGED_IDENTITY,
-)
+from azext_aks_flex_node.vendored import node_changes
 
 COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
 POOL_OPTION = "pool_name"
@@ -62,14 +56,6 @@ def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
 
 
 Schema = Any  # AAZArgumentsSchema, whose attributes are the options
-COMPONENTS = {
-    "kubernetes": "Kubernetes version, for example 1.36.3. Not newer than the cluster. '' resets it, also below.",
-    "containerd": "containerd version.",
-    "runc": "runc version.",
-    "cni": "CNI plugins version.",
-    "npd": "node-problem-detector version.",
-    "agent": "Agent version (managed nodes). '' removes it: the installed one runs.",
-}
 
 
 class _Untransformed:
@@ -183,19 +169,6 @@ def override_rollout(schema: Schema, text: str) -> None:
     schema.override_rollout = AAZBoolArg(options=["--override-rollout"], help=text)
 
 
-def template_options(schema: Schema) -> None:
-    """Adds the options of a pool's template, which has no identity of its own."""
-    schema.auth_method = AAZStrArg(
-        options=["--auth-method"],
-        arg_group="Identity",
-        enum={each: each for each in (BOOTSTRAP_TOKEN, MANAGED_IDENTITY, ARC)},
-        help="Azure identity of the agents. Each node has its own.",
-    )
-    versions(schema)
-    settings(schema)
-    management(schema)
-
-
 def replace_machine(schema: Any) -> None:
     schema.replace = AAZBoolArg(options=["--replace"], help="Move the node: another machine may use the URL.")
 
@@ -212,123 +185,29 @@ def self_hosted(schema: Schema) -> None:
     add_options(schema, "Self-hosted Service", PlainArg, defaults)
 
 
-def identity(schema: Schema) -> None:
-    """Adds the options of the node's identity."""
-    group = "Identity"
-    schema.auth_method = AAZStrArg(
-        options=["--auth-method"],
-        arg_group=group,
-        enum={each: each for each in (BOOTSTRAP_TOKEN, *IDENTITIES)},
-        help="Authentication method. bootstrapToken: a token only for the join. The other methods are the Azure "
-        "identity of the agent.",
-    )
-    schema.client_id = AAZStrArg(
-        options=["--client-id"], arg_group=group, help="Client ID of a service principal or managed identity."
-    )
-    schema.client_secret_file = AAZStrArg(
-        options=["--client-secret-file"],
-        arg_group=group,
-        help=f"File with the client secret (mode 0600), `-` for standard input. Default: {SECRET_VARIABLE}, or a "
-        "prompt.",
-    )
-    schema.certificate_on_machine = AAZBoolArg(
-        options=["--certificate-on-machine", "--cert-on-machine"],
-        arg_group=group,
-        help="The service principal uses a certificate on the machine.",
-    )
-    schema.client_tenant = AAZStrArg(
-        options=["--client-tenant"], arg_group=group, help="Tenant of the identity. Default: tenant of the cluster."
-    )
-    schema.principal_id = AAZStrArg(
-        options=["--principal-id"], arg_group=group, help="Object ID of a managed identity or Arc machine."
-    )
-    schema.kubernetes_auth = AAZStrArg(
-        options=["--kubernetes-auth"],
-        arg_group=group,
-        enum={each: each for each in KUBERNETES_AUTH_METHODS},
-        help="Authentication of the kubelet: bootstrapToken (default), certificate (the identity only for the "
-        "first certificate) or exec (the identity for every request, only for owners, outside the cluster's "
-        "restrictions for nodes).",
-    )
-
-
-def versions(schema: Schema) -> None:
-    """Adds the version options of the components."""
-    add_options(schema, "Versions", AAZStrArg, {f"{name}_version": text for name, text in COMPONENTS.items()})
-
-
-def settings(schema: Schema) -> None:
-    """Adds the options of the node configuration."""
-    group = "Node"
-    schema.max_pods = AAZIntArg(options=["--max-pods"], arg_group=group, help="Maximum number of pods.")
-    lists = {
-        "labels": "Space-separated labels: KEY=VALUE sets, KEY- removes a label. Other labels are kept.",
-        "taints": "Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Others are "
-        "kept.",
-        "kubelet_settings": "Space-separated kubelet settings, for example kubeReserved.cpu=100m: KEY=VALUE sets, "
-        "KEY- removes. Others are kept.",
-    }
-    add_options(schema, group, WordsArg, lists)
-    texts = {
-        "kubelet_config": "File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API).",
-        "server_url": 'API server URL for this node. "" resets it to the URL of the cluster.',
-    }
-    add_options(schema, group, AAZStrArg, texts)
-    schema.vpn = AAZBoolArg(
-        options=["--vpn"], arg_group=group, help="Connect through a VPN. Configure it with --file."
-    )
+def setting_options(schema: Schema, *, of_pool: bool = False) -> None:
+    """Adds the options of the table of settings. A pool's template has no settings of one machine."""
+    for option in node_changes.setting_options():
+        if of_pool and option.per_node:
+            continue
+        kinds: dict[str, type[AAZBaseArg]] = {"number": AAZIntArg, "flag": AAZBoolArg}
+        text = AAZStrArg if option.kind in {"text", "secret"} else WordsArg
+        more = {"enum": {each: each for each in option.choices}} if option.choices and text is AAZStrArg else {}
+        default = f" Default: {SECRET_VARIABLE}, or a prompt." if option.kind == "secret" else ""
+        kind = kinds.get(option.kind, text)
+        flags = [flag for flag in option.flags if f"{flag}s" not in option.flags]  # az takes several values at once
+        argument = kind(options=flags, arg_group=option.group, help=option.help + default, **more)
+        setattr(schema, option.name, argument)
+    texts = {"kubelet_config": "File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API)."}
+    add_options(schema, "Node", AAZStrArg, texts)
     schema.file = AAZStrArg(
         options=["--file", "-f"],
-        arg_group=group,
+        arg_group="Node",
         help="File (JSON or YAML) with all properties of the API. Options override the file.",
     )
 
 
-def management(schema: Schema) -> None:
-    """Adds the options of managed nodes."""
-    group = "Management"
-    schema.continuous_monitoring = AAZBoolArg(
-        options=["--continuous-monitoring", "--monitor"],
-        arg_group=group,
-        help="Managed node: the daemon applies changes and reports the status. Requires an identity.",
-    )
-    schema.drift_policy = AAZStrArg(
-        options=["--drift-policy"],
-        arg_group=group,
-        enum={"log": "log", "repair": "repair"},
-        help="Action on drift: report it (log), or also repair it (repair).",
-    )
-    flags = {
-        "pause": "Pause changes on the machine.",
-        "drain": "Drain the node before an update that stops its pods.",
-    }
-    add_options(schema, group, AAZBoolArg, flags)
-    numbers = {
-        "drain_timeout": "Time limit of a drain in seconds.",
-        "health_timeout": "Time in seconds in which an updated node must become healthy.",
-        "window_minutes": "Maintenance window: its duration in minutes, 15 to 1440.",
-    }
-    add_options(schema, group, AAZIntArg, numbers)
-    texts = {
-        "window_start": 'Maintenance window: its start, HH:MM. "" removes the window.',
-        "window_time_zone": "Maintenance window: its time zone, for example Europe/Berlin.",
-    }
-    add_options(schema, group, AAZStrArg, texts)
-    days = "Maintenance window: space-separated weekdays, or daily (default)."
-    add_options(schema, group, WordsArg, {"window_days": days})
-
-
-def node_options(schema: Schema) -> None:
-    """Adds the options that `create` and `update` share."""
-    schema.pool = AAZStrArg(
-        options=["--pool"],
-        arg_group="Node",
-        help='Pool of the node. It gets the settings that it does not set itself. "" removes it from its pool.',
-    )
-    identity(schema)
-    versions(schema)
-    settings(schema)
-    management(schema)
+def output_config_url(schema: Schema) -> None:
     schema.output_config_url = AAZBoolArg(
         options=["--output-config-url", "--output-url"],
         help="Create and print a configuration URL (properties.configUrl) for one join. It is a secret.",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from azure.cli.core import azclierror
 from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
+from azext_aks_flex_node.vendored.node_changes import setting_options
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -19,37 +21,17 @@ if TYPE_CHECKING:
 
 OWNERS_ONLY = re.compile("config URL|Only owners")
 CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
-# Options by request path. The longest matching path applies.
+# Options by request path, beside those of settings. The longest matching path applies.
 OPTIONS = {
     "nodeName": "--name",
     "poolName": "--name",
     "revision": "--revision",
-    "properties.poolName": "--pool",
     "$filter": "--label, --ready, --join-state, --kubernetes-version, --pool",
-    "properties.continuousMonitoring": "--continuous-monitoring",
     "properties.azureAuth": "--auth-method",
     "properties.azureAuth.servicePrincipal": "--client-id",
-    "properties.azureAuth.servicePrincipal.clientSecret": "--client-secret-file",
-    "properties.azureAuth.servicePrincipal.clientTenant": "--client-tenant",
-    "properties.azureAuth.servicePrincipal.certificateOnMachine": "--certificate-on-machine",
     "properties.azureAuth.managedIdentity": "--client-id",
-    "properties.azureAuth.managedIdentity.principalId": "--principal-id",
-    "properties.azureAuth.arc.principalId": "--principal-id",
     "properties.kubernetesAuth": "--kubernetes-auth",
-    "properties.versions.kubernetes": "--kubernetes-version",
-    "properties.versions.containerd": "--containerd-version",
-    "properties.versions.runc": "--runc-version",
-    "properties.versions.cni": "--cni-version",
-    "properties.versions.npd": "--npd-version",
-    "properties.versions.agent": "--agent-version",
-    "properties.nodeConfig.labels": "--labels",
-    "properties.nodeConfig.taints": "--taints",
-    "properties.nodeConfig.maxPods": "--max-pods",
-    "properties.nodeConfig.kubelet": "--kubelet-config",
-    "properties.nodeConfig.kubelet.serverURL": "--server-url",
     "properties.nodeConfig.vpn": "--vpn",
-    "properties.nodeConfig.driftPolicy": "--drift-policy",
-    "properties.nodeConfig.updatePolicy.paused": "--pause",
     "rolloutName": "--name",
     "properties.revision": "--revision",
     "properties.nodeSelector": "--selector",
@@ -114,8 +96,9 @@ def _error_document(error: HttpResponseError) -> Document:
 
 def _of_option(document: Document) -> str:
     target = str(document.get("target") or "").replace("properties.template.", "properties.", 1)
-    fits = [path for path in OPTIONS if target == path or target.startswith((f"{path}.", f"{path}["))]
-    named = f"{OPTIONS[max(fits, key=len)]}: " if fits else ""
+    known = {f"properties.{path}": each.flags[0] for each in setting_options() for path in each.paths} | OPTIONS
+    fits = [path for path in known if target == path or target.startswith((f"{path}.", f"{path}["))]
+    named = f"{known[max(fits, key=len)]}: " if fits else ""
     return f"{named}{target}: " if target else named
 
 

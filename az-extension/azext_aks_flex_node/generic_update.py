@@ -16,25 +16,10 @@ from azure.cli.core.commands.arm import (
 )
 from knack.util import CLIError
 
-from azext_aks_flex_node.vendored.node_changes import WRITABLE
+from azext_aks_flex_node.vendored.node_changes import TAINTS, sections, table
 
 Document = dict[str, Any]
 USAGE = {"set": set_usage, "add": add_usage, "remove": remove_usage}
-# Sections that a path can pass through although the node does not have them. az refuses paths through missing ones.
-SECTIONS: Document = {
-    "azureAuth": {},
-    "kubernetesAuth": {},
-    "versions": {},
-    "nodeConfig": {
-        "labels": {},
-        "taints": [],
-        "kubelet": {"kubeReserved": {}, "systemReserved": {}, "evictionHard": {}, "extraConfig": {}},
-        "updatePolicy": {"maintenanceWindow": {}},
-        "vpn": {},
-        "artifacts": {},
-        "registryMirrors": {},
-    },
-}
 
 
 def apply_generic_update(properties: Document, arguments: Document | None) -> Document:
@@ -43,7 +28,7 @@ def apply_generic_update(properties: Document, arguments: Document | None) -> Do
     if not actions:
         return properties
     force_string = bool((arguments or {}).get("force_string"))
-    resource = {"properties": _filled(properties, SECTIONS)}
+    resource = {"properties": _filled(properties)}
     for name, values in actions:
         _apply(resource, name, values, force_string)
     _require_writable(resource)
@@ -69,24 +54,27 @@ def _apply(resource: Document, action: str, values: list[str], force_string: boo
 
 
 def _require_writable(resource: Document) -> None:
-    properties = resource.get("properties")
+    properties, writable = resource.get("properties"), sorted({path.partition(".")[0] for path in table()})
     if not isinstance(properties, dict):
         raise InvalidArgumentValueError("properties is not an object.", "Check --set and --remove.")
     others = [name for name in resource if name != "properties"]
-    others += [f"properties.{name}" for name in properties if name not in WRITABLE]
+    others += [f"properties.{name}" for name in properties if name not in writable]
     if others:
-        paths = ", ".join(f"properties.{name}" for name in WRITABLE)
+        paths = ", ".join(f"properties.{name}" for name in writable)
         raise InvalidArgumentValueError(f"{others[0]} cannot be changed.", f"Paths start with one of {paths}.")
 
 
-def _filled(before: Document, sections: Document) -> Document:
-    filled = copy.deepcopy(before)
-    for name, empty in sections.items():
-        found = filled.get(name)
-        if found is None:
-            filled[name] = copy.deepcopy(empty)
-        elif isinstance(found, dict) and isinstance(empty, dict):
-            filled[name] = _filled(found, empty)
+def _filled(properties: Document) -> Document:
+    """Adds the sections that the node does not have: az refuses paths through missing ones."""
+    filled = copy.deepcopy(properties)
+    for path in (*sections(), TAINTS):
+        *parents, name = path.split(".")
+        inner: Any = filled
+        for parent in parents:
+            inner = inner.get(parent) if isinstance(inner, dict) else None
+        # The settings of another Azure identity are not allowed beside those of the present one.
+        if isinstance(inner, dict) and parents != ["azureAuth"]:
+            inner.setdefault(name, [] if path == TAINTS else {})
     return filled
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
 
-from azext_aks_flex_node.arguments import COMPONENTS
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
 from azext_aks_flex_node.vendored import node_changes
 from azext_aks_flex_node.vendored.node_changes import (
@@ -26,37 +25,14 @@ Document = dict[str, Any]
 
 
 def node_options_of(args: Document) -> NodeOptions:
-    """Returns the node options of the command line."""
-    file, method = args.get("client_secret_file"), args.get("kubernetes_auth")
-    versions = {name: args.get(f"{name}_version") for name in COMPONENTS}
-    return NodeOptions(
-        auth_method=args.get("auth_method"),
-        client_id=args.get("client_id"),
-        client_secret=read_private(file, "--client-secret-file") if file else None,
-        client_tenant=args.get("client_tenant"),
-        principal_id=args.get("principal_id"),
-        certificate_on_machine=args.get("certificate_on_machine"),
-        kubernetes_auth=None if method is None else {"useAzureAuth": method != BOOTSTRAP_TOKEN, "method": method},
-        monitor=args.get("continuous_monitoring"),
-        versions={name: version for name, version in versions.items() if version is not None},
-        max_pods=args.get("max_pods"),
-        kubelet=read_document(args["kubelet_config"], "--kubelet-config") if "kubelet_config" in args else None,
-        kubelet_settings=args.get("kubelet_settings", ()),
-        drift_policy=args.get("drift_policy"),
-        pause=args.get("pause"),
-        window_start=args.get("window_start"),
-        window_days=args.get("window_days", ()),
-        window_minutes=args.get("window_minutes"),
-        window_time_zone=args.get("window_time_zone"),
-        drain=args.get("drain"),
-        drain_timeout=args.get("drain_timeout"),
-        health_timeout=args.get("health_timeout"),
-        vpn=args.get("vpn"),
-        server_url=args.get("server_url"),
-        labels=args.get("labels", ()),
-        taints=args.get("taints", ()),
-        pool=args.get("pool"),
-    )
+    """Returns the options of settings on the command line, with the contents of the files that they name."""
+    names = [option.name for option in node_changes.setting_options()]
+    options = NodeOptions({name: args[name] for name in names if args.get(name) not in (None, [], ())})
+    if file := options.get("client_secret"):
+        options["client_secret"] = read_private(file, "--client-secret-file")
+    if "kubelet_config" in args:
+        options["kubelet_config"] = read_document(args["kubelet_config"], "--kubelet-config")
+    return options
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:

@@ -41,7 +41,7 @@ def test_update_changes_only_given_settings(az: WarmAz, site: Site, name: str) -
     }
     flex(az, "update", "--name", name, "--pause", "false", "--taints", "edge:NoSchedule-")
     node = site.admin.get(name).properties["nodeConfig"]
-    assert (node["updatePolicy"], node["taints"]) == ({"paused": False}, [])
+    assert (node["updatePolicy"], node.get("taints")) == ({"paused": False}, None)
 
 
 def test_update_can_remove_last_setting_of_section(az: WarmAz, site: Site, name: str) -> None:
@@ -127,18 +127,16 @@ EFFECTS = {
     ),
     "versions": (
         "--containerd-version 2.4.2 --kubernetes-version 1.34.4 --agent-version 0.1.0",
-        NodeOptions(versions={"containerd": "2.4.2", "kubernetes": "1.34.4", "agent": "0.1.0"}),
+        NodeOptions(containerd_version="2.4.2", kubernetes_version="1.34.4", agent_version="0.1.0"),
     ),
-    "a version that is removed": ("--kubernetes-version ''", NodeOptions(versions={"kubernetes": ""})),
+    "a version that is removed": ("--kubernetes-version ''", NodeOptions(kubernetes_version="")),
     "a managed identity that is followed": (
         f"--auth-method managedIdentity --client-id {CLIENT} --continuous-monitoring",
-        NodeOptions(auth_method="managedIdentity", client_id=CLIENT, monitor=True),
+        NodeOptions(auth_method="managedIdentity", client_id=CLIENT, continuous_monitoring=True),
     ),
     "an Arc machine whose kubelet gets a certificate": (
         f"--auth-method arc --principal-id {CLIENT} --kubernetes-auth certificate",
-        NodeOptions(
-            auth_method="arc", principal_id=CLIENT, kubernetes_auth={"useAzureAuth": True, "method": "certificate"}
-        ),
+        NodeOptions(auth_method="arc", principal_id=CLIENT, kubernetes_auth="certificate"),
     ),
     "maintenance window and drain": (
         "--window-start 22:00 --window-days Saturday Sunday --window-minutes 90 --window-time-zone Europe/Berlin "

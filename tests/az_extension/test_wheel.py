@@ -36,6 +36,7 @@ SHARED = {
     "azext_aks_flex_node/vendored/option_error.py": option_error.__file__,
     "azext_aks_flex_node/vendored/rollout_options.py": rollout_options.__file__,
     "azext_aks_flex_node/vendored/rollout_summary.py": rollout_summary.__file__,
+    "azext_aks_flex_node/vendored/settings.json": str(Path(node_changes.__file__).with_name("settings.json")),
 }
 
 

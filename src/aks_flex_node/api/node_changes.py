@@ -1,14 +1,17 @@
-"""Applies the options of `node create` and `node update` to a node's properties: a document in, a document out.
+"""Applies the options of `node` and `pool` commands to properties: a document in, a document out.
 
-`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy of it and of `option_error`. It
-imports only that one, by its place, and the standard library.
+The options are those of the table of settings, whose data is in settings.json. `aks-flex-rp` imports this module, and
+the wheel of `az aks flex-node` contains a copy of both and of `option_error`. It imports only that one, by its place,
+and the standard library.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .option_error import OptionError
@@ -19,57 +22,84 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
     NodeChange = Callable[[Document], Document]
 
-WRITABLE = ("poolName", "continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
+POOL_NAME = "poolName"
+AUTH, AUTH_METHOD, KUBERNETES_AUTH = "azureAuth", "azureAuth.method", "kubernetesAuth.method"
 NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an identity: in the API, and in az
-SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC = "servicePrincipal", "managedIdentity", "arc"
-IDENTITIES = (SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC)
-KUBERNETES_AUTH_METHODS = (BOOTSTRAP_TOKEN, "exec", "certificate")
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+SERVICE_PRINCIPAL = "servicePrincipal"
+KUBELET, TAINTS = "nodeConfig.kubelet", "nodeConfig.taints"
+WINDOW_START = "nodeConfig.updatePolicy.maintenanceWindow.start"
 DAILY = "daily"
-EXTRA_CONFIG = "extraConfig"
-KUBELET_NUMBERS = ("imageGCHighThreshold", "imageGCLowThreshold", "verbosity", "podPidsLimit")
-KUBELET_TEXTS = ("clusterDomain", "serverURL")
-KUBELET_MAPS = ("kubeReserved", "systemReserved", "evictionHard", EXTRA_CONFIG)
-KUBELET_KEYS = (*KUBELET_NUMBERS, *KUBELET_TEXTS, *KUBELET_MAPS)
-OBJECT_PATHS = (
-    *(f"azureAuth.{method}" for method in IDENTITIES),
-    *(f"nodeConfig.{name}" for name in ("labels", "kubelet", "updatePolicy", "vpn")),
-    "nodeConfig.updatePolicy.maintenanceWindow",
-    "kubernetesAuth",
-    "versions",
-)
+GROUPS = ("Node", "Versions", "Identity", "Management")
 
 
 @dataclass(frozen=True)
-class NodeOptions:
-    """The options of the command. None or empty means that an option is not set."""
+class SettingOption:
+    """An option that sets one setting, or the same one of several Azure identities."""
 
-    auth_method: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    client_tenant: str | None = None
-    principal_id: str | None = None
-    certificate_on_machine: bool | None = None
-    kubernetes_auth: Document | None = None
-    monitor: bool | None = None
-    versions: Document = field(default_factory=dict)  # an empty one removes the version
-    max_pods: int | None = None
-    kubelet: Document | None = None  # replaces all kubelet settings
-    kubelet_settings: Sequence[str] = ()
-    drift_policy: str | None = None
-    pause: bool | None = None
-    window_start: str | None = None
-    window_days: Sequence[str] = ()
-    window_minutes: int | None = None
-    window_time_zone: str | None = None
-    drain: bool | None = None
-    drain_timeout: int | None = None
-    health_timeout: int | None = None
-    vpn: bool | None = None
-    server_url: str | None = None
-    labels: Sequence[str] = ()
-    taints: Sequence[str] = ()
-    pool: str | None = None  # empty to leave the pool
+    flags: tuple[str, ...]  # the first is its name; others are also understood
+    paths: tuple[str, ...]
+    kind: str  # text, number, flag, secret, map, list, taints, or section
+    help: str
+    choices: tuple[str, ...] = ()
+    off: str = ""  # the flag that sets false
+    per_node: bool = False  # no template of a pool can have it
+
+    @property
+    def name(self) -> str:
+        return self.flags[0].removeprefix("--").removesuffix("-file").replace("-", "_")
+
+    @property
+    def group(self) -> str:
+        top, _, rest = self.paths[0].partition(".")
+        if top in {AUTH, "kubernetesAuth"}:
+            return "Identity"
+        managed = top == "continuousMonitoring" or rest.startswith(("updatePolicy", "driftPolicy"))
+        return "Versions" if top == "versions" else "Management" if managed else "Node"
+
+
+@cache
+def table() -> dict[str, Document]:
+    """Returns the settings of a node and of a template by their path below `properties`."""
+    rows = json.loads(Path(__file__).with_name("settings.json").read_bytes())
+    return {row["path"]: row for row in rows}
+
+
+@cache
+def setting_options() -> tuple[SettingOption, ...]:
+    """Returns the options of `node create` and `node update`. The commands of pools have those for a template."""
+    by_flag: dict[str, list[Document]] = {}
+    for row in table().values():
+        if "flag" in row:
+            by_flag.setdefault(row["flag"], []).append(row)
+    kubelet = SettingOption(
+        ("--kubelet-settings", "--kubelet-setting"),
+        (KUBELET,),
+        "section",
+        "Settings of the kubelet, for example kubeReserved.cpu=100m. KEY=VALUE sets, KEY- removes one.",
+    )
+    made = [*(_option(flag, rows) for flag, rows in by_flag.items()), kubelet]
+    return tuple(sorted(made, key=lambda option: GROUPS.index(option.group)))
+
+
+def _option(flag: str, rows: list[Document]) -> SettingOption:
+    on, _, off = flag.partition(" / ")
+    row, paths = rows[0], tuple(each["path"] for each in rows)
+    choices = (*row.get("choices", ()), *((BOOTSTRAP_TOKEN,) if row["path"] == AUTH_METHOD else ()))
+    text = " ".join(dict.fromkeys(each["help"] for each in rows)) + {
+        "map": " KEY=VALUE sets, KEY- removes one. Others are kept.",
+        "taints": " KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes one. Others are kept.",
+        "list": f" `{DAILY}`: every day.",
+        "text": "" if choices else " '' removes it.",
+        "secret": " A file, `-` for standard input.",
+    }.get(row["kind"], "")
+    return SettingOption(tuple(on.split()), paths, row["kind"], text, choices, off, row.get("perNode", False))
+
+
+class NodeOptions(dict[str, Any]):
+    """The given options by name. One that is None was not given."""
+
+    def __repr__(self) -> str:
+        return f"NodeOptions({', '.join(self)})"  # a value can be a secret
 
 
 class NodeChangeError(OptionError):
@@ -80,180 +110,157 @@ class UnusedOptionsError(NodeChangeError):
     """Options of an identity that the node's authentication method does not use. `value` is the method."""
 
 
+def sections() -> tuple[str, ...]:
+    """Returns the paths of the objects in properties, outer ones first."""
+    found = {path.rpartition(".")[0] for path in table()} | {
+        path for path, row in table().items() if row["kind"] in {"map", "lists", "json"}
+    }
+    above = {".".join(path.split(".")[:end]) for path in found for end in range(1, path.count(".") + 1)}
+    return tuple(sorted({*found, *above} - {""}))
+
+
 def writable_properties(resource: Document) -> Document:
     """Returns the properties of a resource that a caller may write."""
-    properties = resource.get("properties", {})
-    return {name: copy.deepcopy(properties[name]) for name in WRITABLE if name in properties}
+    properties, writable = resource.get("properties", {}), {path.partition(".")[0] for path in table()}
+    return {name: copy.deepcopy(value) for name, value in properties.items() if name in writable}
 
 
 def keep_managed(resource: Document, options: NodeOptions) -> NodeOptions:
     """Returns the options with which a node that is managed because of its pool stays so when it leaves the pool."""
     properties = resource.get("properties", {})
-    leaves = options.pool == "" and properties.get("poolName") and options.monitor is None
+    managed = "continuous_monitoring"
+    leaves = options.get("pool") == "" and properties.get(POOL_NAME) and options.get(managed) is None
     if not leaves or "continuousMonitoring" in properties:
         return options
-    managed = properties.get("effective", {}).get("continuousMonitoring")
-    return replace(options, monitor=True) if managed else options
+    is_managed = properties.get("effective", {}).get("continuousMonitoring")
+    return NodeOptions({**options, managed: True}) if is_managed else options
 
 
 def stays_managed_text(resource: Document) -> str:
     """Returns what a user is told after `keep_managed` has changed the options."""
-    name, pool = resource["name"], resource["properties"]["poolName"]
+    name, pool = resource["name"], resource["properties"][POOL_NAME]
     return f"{name} stays managed, as in the pool {pool}: it has continuousMonitoring as its own setting now."
 
 
 def malformed_path(properties: Document) -> str:
     """Returns the first path whose type does not match, so that options cannot be applied, or an empty string."""
-    for path in OBJECT_PATHS:
-        found: Any = properties
-        for name in path.split("."):
-            found = found.get(name, {})
-            if not isinstance(found, dict):
-                return path
-    taints = properties.get("nodeConfig", {}).get("taints", [])
+    for path in sections():
+        if not isinstance(value_at(properties, path) or {}, dict):
+            return path
+    taints = value_at(properties, TAINTS) or []
     is_valid = isinstance(taints, list) and all(isinstance(each, dict) for each in taints)
-    return "" if is_valid else "nodeConfig.taints"
+    return "" if is_valid else TAINTS
+
+
+def value_at(document: Document, path: str) -> Any:
+    """Returns the value at a dotted path, or None."""
+    value: Any = document
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _set(document: Document, path: str, value: object) -> None:
+    """Sets a value, or removes an empty one with the sections that are empty then."""
+    name, _, rest = path.partition(".")
+    if rest:
+        inner = document.setdefault(name, {})
+        _set(inner, rest, value)
+        value = inner
+    if value in ("", [], {}):
+        document.pop(name, None)
+    else:
+        document[name] = value
 
 
 def auth_method_of(properties: Document) -> str:
     """Returns the method of azureAuth. Default: none."""
-    return str(properties.get("azureAuth", {}).get("method") or NO_IDENTITY)
+    return str(value_at(properties, AUTH_METHOD) or NO_IDENTITY)
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:
     """Returns the properties with the options applied. Other properties are unchanged."""
     changed = copy.deepcopy(properties)
-    if options.pool is not None:
-        # Sets the pool. Without an identity of its own, the node gets that of the pool.
-        if options.pool and changed.get("azureAuth") == {"method": NO_IDENTITY} and not changed.get("poolName"):
-            del changed["azureAuth"]
-        changed.pop("poolName", None)
-        if options.pool:
-            changed["poolName"] = options.pool
-    if options.monitor is not None:
-        changed["continuousMonitoring"] = options.monitor
+    # Without an identity of its own, a node that enters a pool gets that of the pool.
+    if options.get("pool") and changed.get(AUTH) == {"method": NO_IDENTITY} and not changed.get(POOL_NAME):
+        del changed[AUTH]
     _apply_identity(changed, options)
-    if options.kubernetes_auth is not None:
-        changed["kubernetesAuth"] = dict(options.kubernetes_auth)
-    if options.versions:
-        versions = {**changed.pop("versions", {}), **options.versions}
-        versions = {name: version for name, version in versions.items() if version != ""}
-        changed |= {"versions": versions} if versions else {}
-    node = _node_config(changed.get("nodeConfig", {}), options)
-    if node or "nodeConfig" in changed:  # also when its last setting was removed
-        changed["nodeConfig"] = node
+    if options.get("kubelet_config") is not None:
+        _set(changed, KUBELET, copy.deepcopy(options["kubelet_config"]))
+    for option in setting_options():
+        value, path = options.get(option.name), option.paths[0]
+        if value is None or value == () or path.startswith(AUTH):
+            continue
+        if path == KUBERNETES_AUTH:
+            changed["kubernetesAuth"] = {"useAzureAuth": value != BOOTSTRAP_TOKEN, "method": value}
+        elif path == WINDOW_START and value == "":
+            _set(changed, path.rpartition(".")[0], {})
+        else:
+            _set(changed, path, _changed_value(option, value_at(changed, path), value))
     return changed
+
+
+def _changed_value(option: SettingOption, before: Any, value: Any) -> object:
+    match option.kind:
+        case "map":
+            return _labels(before or {}, value)
+        case "taints":
+            return _taints(before or [], value)
+        case "list":
+            return _days(option.choices, value)
+        case "section":
+            return _kubelet(before or {}, value)
+    return value
 
 
 def _apply_identity(changed: Document, options: NodeOptions) -> None:
     """Sets azureAuth and removes the settings of the previous method: the service rejects a body with two methods."""
     method = _auth_method(changed, options)
-    known: dict[str, Document] = {
-        SERVICE_PRINCIPAL: {
-            "clientId": options.client_id,
-            "clientSecret": options.client_secret,
-            "certificateOnMachine": options.certificate_on_machine,
-            "clientTenant": options.client_tenant,
-        },
-        MANAGED_IDENTITY: {"clientId": options.client_id, "principalId": options.principal_id},
-        ARC: {"principalId": options.principal_id},
-    }
-    settings = {name: value for name, value in known.get(method, {}).items() if value is not None}
-    _require_options_used(options, settings, method)
-    if options.auth_method and method == NO_IDENTITY:
-        changed["azureAuth"] = {"method": NO_IDENTITY}
-        changed.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot use one to join
-    elif options.auth_method or settings:
-        block = {**changed.get("azureAuth", {}).get(method, {}), **settings}
-        if options.client_secret:  # replaces the certificate on the machine
-            block.pop("certificateOnMachine", None)
-        changed["azureAuth"] = {"method": method, **({method: block} if block else {})}
-
-
-def _auth_method(properties: Document, options: NodeOptions) -> str:
-    """Returns the method after the change. A method from a file or from the service is validated by the service."""
-    requested = options.auth_method
-    if requested is None:
-        return SERVICE_PRINCIPAL if options.client_secret else auth_method_of(properties)
-    method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
-    if method not in {*IDENTITIES, NO_IDENTITY}:
-        choices = ", ".join((*IDENTITIES, NO_IDENTITY))
-        raise NodeChangeError("auth-method", requested, "is unknown", f"Choose one of {choices}.")
-    return method
-
-
-def _require_options_used(options: NodeOptions, settings: Document, method: str) -> None:
-    flags = {
-        "--client-id": ("clientId", options.client_id),
-        "--client-secret-file": ("clientSecret", options.client_secret),
-        "--certificate-on-machine": ("certificateOnMachine", options.certificate_on_machine),
-        "--client-tenant": ("clientTenant", options.client_tenant),
-        "--principal-id": ("principalId", options.principal_id),
-    }
-    unused = [flag for flag, (name, value) in flags.items() if value is not None and name not in settings]
+    settings: Document = {}
+    unused: list[str] = []
+    for option in setting_options():
+        value = options.get(option.name)
+        if value is None or option.paths[0] == AUTH_METHOD or not option.paths[0].startswith(f"{AUTH}."):
+            continue
+        found = [each.rpartition(".")[2] for each in option.paths if each.startswith(f"{AUTH}.{method}.")]
+        settings |= dict.fromkeys(found, value)
+        unused += [] if found else [option.flags[0]]
     if unused:
         raise UnusedOptionsError(
             "auth-method",
             method,
-            f"does not use {' and '.join(unused)}",
+            f"does not use {' and '.join(sorted(unused))}",
             "Also set the method: --auth-method servicePrincipal, managedIdentity or arc.",
         )
+    if options.get("auth_method") and method == NO_IDENTITY:
+        changed[AUTH] = {"method": NO_IDENTITY}
+        changed.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot use one to join
+    elif options.get("auth_method") or settings:
+        block = {**changed.get(AUTH, {}).get(method, {}), **settings}
+        if settings.get("clientSecret"):  # replaces the certificate on the machine
+            block.pop("certificateOnMachine", None)
+        changed[AUTH] = {"method": method, **({method: block} if block else {})}
 
 
-def _node_config(before: Document, options: NodeOptions) -> Document:
-    node = dict(before)
-    if options.max_pods is not None:
-        node["maxPods"] = options.max_pods
-    if options.kubelet is not None:
-        node["kubelet"] = options.kubelet
-    if options.drift_policy is not None:
-        node["driftPolicy"] = options.drift_policy
-    policy = _update_policy(node.get("updatePolicy", {}), options)
-    if policy != node.get("updatePolicy", {}):
-        node["updatePolicy"] = policy
-    if options.vpn is not None:
-        node["vpn"] = {**node.get("vpn", {}), "enabled": options.vpn}
-    if options.server_url is not None:
-        rest = {name: value for name, value in node.pop("kubelet", {}).items() if name != "serverURL"}
-        kubelet = {**rest, "serverURL": options.server_url} if options.server_url else rest
-        node |= {"kubelet": kubelet} if kubelet else {}
-    if options.kubelet_settings:
-        kubelet = _kubelet(node.pop("kubelet", {}), options.kubelet_settings)
-        node |= {"kubelet": kubelet} if kubelet else {}
-    if options.labels:
-        node["labels"] = _labels(node.get("labels", {}), options.labels)
-    if options.taints:
-        node["taints"] = _taints(node.get("taints", []), options.taints)
-    return node
+def _auth_method(properties: Document, options: NodeOptions) -> str:
+    """Returns the method after the change. A method from a file or from the service is validated by the service."""
+    requested = options.get("auth_method")
+    if requested is None:
+        return SERVICE_PRINCIPAL if options.get("client_secret") else auth_method_of(properties)
+    choices = table()[AUTH_METHOD]["choices"]
+    method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
+    if method not in choices:
+        raise NodeChangeError("auth-method", requested, "is unknown", f"Choose one of {', '.join(choices)}.")
+    return str(method)
 
 
-def _update_policy(before: Document, options: NodeOptions) -> Document:
-    changes = {
-        "paused": options.pause,
-        "drain": options.drain,
-        "drainTimeoutSeconds": options.drain_timeout,
-        "healthTimeoutSeconds": options.health_timeout,
-    }
-    policy = {**before, **{name: value for name, value in changes.items() if value is not None}}
-    if options.window_start == "":
-        return {name: value for name, value in policy.items() if name != "maintenanceWindow"}
-    parts = {
-        "start": options.window_start,
-        "durationMinutes": options.window_minutes,
-        "timeZone": options.window_time_zone,
-    }
-    window: Document = {name: value for name, value in parts.items() if value is not None}
-    if options.window_days:
-        chosen = {text: text.strip().capitalize() for text in options.window_days if text.lower() != DAILY}
-        for text, day in chosen.items():
-            if day not in WEEKDAYS:
-                hint = f"Use {', '.join(WEEKDAYS)}, or {DAILY}."
-                raise NodeChangeError("window-days", text, "is not a weekday", hint)
-        window["days"] = [each for each in WEEKDAYS if each in chosen.values()]
-    if window:
-        merged = {**policy.get("maintenanceWindow", {}), **window}
-        policy["maintenanceWindow"] = {name: value for name, value in merged.items() if value != []}
-    return policy
+def _days(weekdays: tuple[str, ...], given: Sequence[str]) -> list[str]:
+    chosen = {text: text.strip().capitalize() for text in given if text.lower() != DAILY}
+    for text, day in chosen.items():
+        if day not in weekdays:
+            hint = f"Use {', '.join(weekdays)}, or {DAILY}."
+            raise NodeChangeError("window-days", text, "is not a weekday", hint)
+    return [each for each in weekdays if each in chosen.values()]
 
 
 def _kubelet(before: Document, changes: Sequence[str]) -> Document:
@@ -263,22 +270,21 @@ def _kubelet(before: Document, changes: Sequence[str]) -> Document:
         path, equals, value = change.partition("=")
         removes = not equals and path.endswith("-")
         key, _, name = path.removesuffix("-" if removes else "").partition(".")
-        if (
-            key not in KUBELET_KEYS
-            or not (equals or removes)
-            or (bool(name) != (key in KUBELET_MAPS) and not removes)
-        ):
+        kind = table().get(f"{KUBELET}.{key}", {}).get("kind", "")
+        if not kind or not (equals or removes) or (bool(name) != (kind in {"map", "json"}) and not removes):
             raise _not_a_kubelet_setting(change)
-        if removes:
-            inner = kubelet.get(key)
-            if name and isinstance(inner, dict):
-                inner.pop(name, None)
-            if not name or not inner:
-                kubelet.pop(key, None)
-        elif name:
-            kubelet[key] = {**kubelet.get(key, {}), name: _json_value(value) if key == EXTRA_CONFIG else value}
+        given: Any = value
+        if kind == "json":
+            given = _json_value(value)
+        elif kind == "number" and not removes:
+            given = _number(change, value)
+        if name:
+            entries = {**kubelet.get(key, {}), name: given}
+            if removes:
+                del entries[name]
+            _set(kubelet, key, entries)
         else:
-            kubelet[key] = _number(change, value) if key in KUBELET_NUMBERS else value
+            _set(kubelet, key, "" if removes else given)
     return kubelet
 
 
@@ -298,7 +304,8 @@ def _json_value(text: str) -> Any:
 
 
 def _not_a_kubelet_setting(change: str) -> NodeChangeError:
-    keys = [*KUBELET_NUMBERS, *KUBELET_TEXTS, *(f"{key}.NAME" for key in KUBELET_MAPS)]
+    kinds = {path.removeprefix(f"{KUBELET}."): row["kind"] for path, row in table().items() if KUBELET in path}
+    keys = [f"{key}.NAME" if kind in {"map", "json"} else key for key, kind in kinds.items()]
     hint = f"Use KEY=VALUE to set, or KEY- to remove. Keys: {', '.join(keys)}."
     return NodeChangeError("kubelet-settings", change, "is not a kubelet setting", hint)
 
@@ -341,12 +348,10 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
     return list(taints.values())
 
 
-def conflicting_paths(first: Document, second: Document, change: NodeOptions | NodeChange) -> list[str]:
+def conflicting_paths(first: Document, second: Document, change: NodeChange) -> list[str]:
     """Returns the paths that the change affects and that another client changed between two reads."""
-    options = change if isinstance(change, NodeOptions) else None
-    changed = change if callable(change) else lambda properties: apply_options(properties, options or NodeOptions())
-    ours, theirs = _changes(first, changed), _changes(second, changed)
-    return [path for path, change in theirs.items() if ours.get(path) != change]
+    ours, theirs = _changes(first, change), _changes(second, change)
+    return [path for path, values in theirs.items() if ours.get(path) != values]
 
 
 def _changes(properties: Document, change: NodeChange) -> dict[str, tuple[object, object]]:

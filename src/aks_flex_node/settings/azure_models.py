@@ -33,7 +33,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     tenant_id: Annotated[
         str | None,
         Setting(
-            "Tenant of the service principal, or `clientTenant`. Default: azure.tenantId.",
+            "Tenant of the service principal. Default: that of the cluster.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,
@@ -45,7 +45,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     client_id: Annotated[
         str,
         Setting(
-            "Application (client) ID.",
+            "Application (client) ID of the service principal.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,
@@ -58,7 +58,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     client_secret: Annotated[
         Secret | None,
         Setting(
-            "Client secret. Prefer clientSecretFile.",
+            "Client secret of the service principal.",
             CONTRIBUTOR,
             CREDENTIALS,
             api="azureAuth.servicePrincipal.clientSecret",
@@ -93,7 +93,7 @@ class ManagedIdentity(ConfigModel, frozen=True, kw_only=True):
     client_id: Annotated[
         str | None,
         Setting(
-            "Client ID of a user-assigned identity. Default: the system-assigned identity.",
+            "Client ID of a user-assigned managed identity. Default: the system-assigned one.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,

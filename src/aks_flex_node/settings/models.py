@@ -721,7 +721,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
     paused: Annotated[
         bool,
         Setting(
-            "Postpone all changes until this is false again.",
+            "Postpone all changes of the node.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.paused",
@@ -743,7 +743,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
         int,
         Meta(ge=0, le=86400),
         Setting(
-            "Timeout of the drain.",
+            "Timeout of a drain in seconds.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.drainTimeoutSeconds",
@@ -754,7 +754,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=86400),
         Setting(
-            "Timeout for the node to become Ready after a change, before the change is rolled back.",
+            "Seconds in which the node must become Ready after a change. Otherwise, the change is rolled back.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.healthTimeoutSeconds",
@@ -845,7 +845,7 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
     continuous_monitoring: Annotated[
         bool,
         Setting(
-            "The daemon also applies the configuration of the node's resource in Azure.",
+            "Managed node: the daemon applies the changes of the node's resource and reports its status.",
             CONTRIBUTOR,
             NOTHING,
             api="continuousMonitoring",

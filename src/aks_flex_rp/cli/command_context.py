@@ -166,7 +166,7 @@ ClusterName = Annotated[
 Command: TypeAlias = Callable[..., None]
 
 
-def _with_options(kind: Callable[..., CommandOptions], receiver: str, command: Command) -> Command:
+def with_options(kind: Callable[..., Any], receiver: str, command: Command) -> Command:
     own = inspect.signature(command, eval_str=True)
     shared = list(inspect.signature(kind, eval_str=True).parameters.values())
     parameters = [
@@ -266,8 +266,8 @@ class ServiceOptions(CommandOptions):
 
 
 # Decorators that add these options to a command, which receives them as one argument: `local` or `service`.
-with_settings = partial(_with_options, LocalOptions, "local")
-with_service = partial(_with_options, ServiceOptions, "service")
+with_settings = partial(with_options, LocalOptions, "local")
+with_service = partial(with_options, ServiceOptions, "service")
 
 
 def _path(text: str | None) -> Path | None:

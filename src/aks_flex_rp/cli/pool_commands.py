@@ -18,17 +18,9 @@ from aks_flex_rp.cli.command_context import (
     YesOption,
     with_service,
 )
-from aks_flex_rp.cli.node_write_commands import (
-    ContainerdVersion,
-    DriftPolicy,
-    KubeletSettings,
-    Labels,
-    MaxPods,
-    Taints,
-    apply_options,
-    given_options,
-)
+from aks_flex_rp.cli.node_write_commands import MANAGED, given_options
 from aks_flex_rp.cli.property_files import read_mapping
+from aks_flex_rp.cli.setting_options import apply_options, with_template_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient
@@ -45,8 +37,10 @@ REVISION_COLUMNS = ("REVISION", "TIME", "AUTHOR", "CHANGED")
 
 
 @with_service
+@with_template_settings
 def write_pool(
     service: ServiceOptions,
+    settings: NodeOptions,
     ctx: typer.Context,
     name: PoolOption,
     file: Annotated[
@@ -54,49 +48,15 @@ def write_pool(
         typer.Option(metavar="FILE", readable=False, help="The template as JSON or YAML. Options override the file."),
     ] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the pool.")] = None,
-    auth_method: Annotated[
-        str | None,
-        typer.Option(metavar="METHOD", help="Azure identity of the agents: arc, managedIdentity, none."),
-    ] = None,
-    monitor: Annotated[
-        bool | None,
-        typer.Option(
-            "--monitor/--no-monitor",
-            help="Managed nodes: apply changes and report status. Default of new pools: yes.",
-        ),
-    ] = None,
-    kubernetes_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
-    ] = None,
-    containerd_version: ContainerdVersion = None,
-    agent_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Agent version (managed nodes).")
-    ] = None,
-    max_pods: MaxPods = None,
-    label: Labels = None,
-    taint: Taints = None,
-    kubelet_setting: KubeletSettings = None,
-    drift_policy: DriftPolicy = None,
 ) -> None:
-    versions = {"kubernetes": kubernetes_version, "containerd": containerd_version, "agent": agent_version}
-    options = NodeOptions(
-        auth_method=auth_method,
-        monitor=monitor,
-        versions={key: version for key, version in versions.items() if version is not None},
-        max_pods=max_pods,
-        labels=label or (),
-        taints=taint or (),
-        kubelet_settings=kubelet_setting or (),
-        drift_policy=drift_policy,
-    )
     target, client = service.target, service.client()
     creates = ctx.command.name == "create"
     found: Document = {"properties": {}} if creates else client.pool(target, name)
     before = found["properties"]
     template = before.get("template", {}) if file is None else _template(file)
-    if creates and monitor is None:
-        template = {"continuousMonitoring": True, **template}
-    properties: Document = {"template": apply_options(template, options)}
+    if creates:
+        template = {**MANAGED, **template}
+    properties: Document = {"template": apply_options(template, settings)}
     shown = before.get("description", "") if description is None else description
     properties |= {"description": shown} if shown else {}
     written = put_pool(client, target, name, properties, found.get("etag", ""))

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.node_changes import WEEKDAYS
+from aks_flex_node.api.node_changes import table
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.resource import validation
@@ -26,7 +26,7 @@ Document = dict[str, Any]
 NODE = ("nodeConfig",)
 WINDOW = (*NODE, "updatePolicy", "maintenanceWindow")
 VERSIONS = ("kubernetes", "containerd", "runc", "cni", "npd", "agent")
-DAYS = WEEKDAYS
+DAYS: tuple[str, ...] = tuple(table()["nodeConfig.updatePolicy.maintenanceWindow.days"]["choices"])
 TEXTS: dict[str, Path] = {
     **{f"version-{name}": ("versions", name) for name in VERSIONS},
     "window-start": (*WINDOW, "start"),

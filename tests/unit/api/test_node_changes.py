@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from aks_flex_node.api.node_changes import (
-    KUBELET_KEYS,
-    WEEKDAYS,
     NodeChangeError,
     NodeOptions,
     UnusedOptionsError,
@@ -19,11 +17,11 @@ from aks_flex_node.api.node_changes import (
     malformed_path,
     writable_properties,
 )
-from aks_flex_node.settings.api import api_settings
 
 Properties = dict[str, Any]
 CLIENT = "11111111-2222-3333-4444-555555555555"
 NEWER = {"azureAuth": {"method": "workloadIdentity", "workloadIdentity": {"clientId": CLIENT}}}
+TOKEN = {"kubernetesAuth": {"useAzureAuth": False, "method": "bootstrapToken"}}
 EXEC = {"kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
 URL = "https://10.1.0.4"
 
@@ -74,8 +72,8 @@ def kubelet(**settings: Any) -> Properties:
         ),
         (principal() | EXEC, NodeOptions(auth_method="none"), {"azureAuth": {"method": "none"}}),
         (principal() | EXEC, NodeOptions(auth_method="bootstrapToken"), {"azureAuth": {"method": "none"}}),
-        (NEWER, NodeOptions(monitor=True), {**NEWER, "continuousMonitoring": True}),
-        (EXEC, NodeOptions(kubernetes_auth={"method": "none"}), {"kubernetesAuth": {"method": "none"}}),
+        (NEWER, NodeOptions(continuous_monitoring=True), {**NEWER, "continuousMonitoring": True}),
+        (EXEC, NodeOptions(kubernetes_auth="bootstrapToken"), TOKEN),
         # Labels and taints
         (
             node(labels={"site": "north", "rack": "7"}),
@@ -98,15 +96,15 @@ def kubelet(**settings: Any) -> Properties:
             node(taints=[{"effect": "NoExecute"}, taint("a", "NoSchedule")]),
         ),
         # Versions: an empty one is removed
-        ({"versions": {"agent": "1", "runc": "2"}}, NodeOptions(versions={"agent": ""}), {"versions": {"runc": "2"}}),
-        ({"versions": {"runc": "1"}}, NodeOptions(versions={"runc": ""}), {}),
-        ({}, NodeOptions(versions={"agent": ""}), {}),
+        ({"versions": {"agent": "1", "runc": "2"}}, NodeOptions(agent_version=""), {"versions": {"runc": "2"}}),
+        ({"versions": {"runc": "1"}}, NodeOptions(runc_version=""), {}),
+        ({}, NodeOptions(agent_version=""), {}),
         # Network
         (node(vpn={"gatewayName": "g"}), NodeOptions(vpn=True), node(vpn={"gatewayName": "g", "enabled": True})),
         (node(vpn={"enabled": True}), NodeOptions(vpn=False), node(vpn={"enabled": False})),
         (kubelet(verbosity=4), NodeOptions(server_url=URL), kubelet(verbosity=4, serverURL=URL)),
         (kubelet(verbosity=4, serverURL=URL), NodeOptions(server_url=""), kubelet(verbosity=4)),
-        (kubelet(serverURL=URL), NodeOptions(server_url=""), node()),
+        (kubelet(serverURL=URL), NodeOptions(server_url=""), {}),
         ({}, NodeOptions(server_url=""), {}),
         # Update policy
         (policy(drain=False), NodeOptions(pause=True), policy(drain=False, paused=True)),
@@ -130,7 +128,7 @@ def kubelet(**settings: Any) -> Properties:
         # The kubelet
         (
             kubelet(verbosity=4),
-            NodeOptions(kubelet={"imageGCLowThreshold": 60}, server_url=URL),
+            NodeOptions(kubelet_config={"imageGCLowThreshold": 60}, server_url=URL),
             kubelet(imageGCLowThreshold=60, serverURL=URL),
         ),
         (
@@ -155,7 +153,7 @@ def kubelet(**settings: Any) -> Properties:
             ),
             kubelet(extraConfig={"serializeImagePulls": False, "cpuManagerPolicy": "static"}),
         ),
-        (kubelet(verbosity=4), NodeOptions(kubelet_settings=["verbosity-"]), node()),
+        (kubelet(verbosity=4), NodeOptions(kubelet_settings=["verbosity-"]), {}),
     ],
 )
 def test_options_change_only_what_they_name(before: Properties, options: NodeOptions, after: Properties) -> None:
@@ -213,7 +211,7 @@ def test_unknown_auth_method_is_refused() -> None:
         ({"nodeConfig": {"labels": {}, "taints": [{}]}}, ""),
         ({"nodeConfig": {"labels": ["site"]}}, "nodeConfig.labels"),
         ({"nodeConfig": {"taints": ["edge"]}}, "nodeConfig.taints"),
-        ({"azureAuth": "arc"}, "azureAuth.servicePrincipal"),
+        ({"azureAuth": "arc"}, "azureAuth"),
         ({"versions": "1.34.4"}, "versions"),
     ],
 )
@@ -229,14 +227,9 @@ def test_options_of_another_auth_method_are_refused() -> None:
 def test_conflicting_paths_lists_only_diverging_changes_of_same_path() -> None:
     first, second = {"nodeConfig": {"maxPods": 50}}, {"nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}
 
-    assert conflicting_paths(first, second, NodeOptions(max_pods=60, labels=["rack=7"])) == []
-    assert conflicting_paths(first, second, NodeOptions(labels=["site=south"])) == ["nodeConfig.labels.site"]
-    assert conflicting_paths(first, {"nodeConfig": {"maxPods": 60}}, NodeOptions(max_pods=60)) == []
+    def conflicts(later: Properties, **options: Any) -> list[str]:
+        return conflicting_paths(first, later, lambda properties: apply_options(properties, NodeOptions(**options)))
 
-
-def test_kubelet_setting_keys_and_weekdays_are_those_of_the_table() -> None:
-    below = "nodeConfig.kubelet."
-    [days] = get_args(api_settings()["nodeConfig.updatePolicy.maintenanceWindow.days"].annotation)[:1]
-
-    assert set(KUBELET_KEYS) == {path.removeprefix(below) for path in api_settings() if path.startswith(below)}
-    assert get_args(get_args(days)[0]) == WEEKDAYS
+    assert conflicts(second, max_pods=60, labels=["rack=7"]) == []
+    assert conflicts(second, labels=["site=south"]) == ["nodeConfig.labels.site"]
+    assert conflicts({"nodeConfig": {"maxPods": 60}}, max_pods=60) == []

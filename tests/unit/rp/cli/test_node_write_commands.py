@@ -8,28 +8,11 @@ import pytest
 
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.errors import CommandUsageError, ConfigError
-from aks_flex_rp.cli.node_write_commands import apply_options, kubernetes_auth_from
 from aks_flex_rp.cli.property_files import read_properties
+from aks_flex_rp.cli.setting_options import apply_options
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.mark.parametrize(
-    ("use_azure_auth", "azure_auth", "wanted"),
-    [
-        (None, None, None),
-        (True, None, {"useAzureAuth": True}),
-        (False, None, {"method": "bootstrapToken"}),
-        (None, "exec", {"useAzureAuth": True, "method": "exec"}),
-        (True, "certificate", {"useAzureAuth": True, "method": "certificate"}),
-        (False, "exec", {"useAzureAuth": False, "method": "exec"}),
-    ],
-)
-def test_auth_options_map_to_kubernetes_auth(
-    use_azure_auth: bool | None, azure_auth: str | None, wanted: dict[str, object] | None
-) -> None:
-    assert kubernetes_auth_from(use_azure_auth, azure_auth) == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from azure.cli.core.aaz import register_command
@@ -48,7 +47,8 @@ class Create(FlexNodeCommand):
     @classmethod
     def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema, new=True)
-        arguments.node_options(schema)
+        arguments.setting_options(schema)
+        arguments.output_config_url(schema)
 
     def execute(self) -> Any:
         args = self.ctx.options
@@ -56,7 +56,8 @@ class Create(FlexNodeCommand):
         options, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
         properties = option_values.apply_options(body, options)
         if option_values.is_secret_missing({}, properties):
-            properties = option_values.apply_options(body, replace(options, client_secret=client_secret()))
+            options["client_secret"] = client_secret()
+            properties = option_values.apply_options(body, options)
         _warn_unused_identity(properties)
         warn_exec(properties)
         try:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, register_command
@@ -60,7 +59,8 @@ class Update(FlexNodeCommand):
     @classmethod
     def add_arguments(cls, schema: Any) -> None:
         arguments.node(schema)
-        arguments.node_options(schema)
+        arguments.setting_options(schema)
+        arguments.output_config_url(schema)
         schema.allow_downgrade = AAZBoolArg(
             options=["--allow-downgrade"], arg_group="Versions", help="Allow older versions than the node has."
         )
@@ -78,7 +78,7 @@ class Update(FlexNodeCommand):
         given, options = options, options if body is not None else node_changes.keep_managed(found, options)
         stays_managed = options is not given
         if option_values.is_secret_missing(first, self._change(body, options)(first)):
-            options = replace(options, client_secret=client_secret())
+            options = node_changes.NodeOptions({**options, "client_secret": client_secret()})
         written = self._write(found, self._change(body, options), body is not None, flags)
         if stays_managed and written["properties"].get("continuousMonitoring"):
             logger.warning(node_changes.stays_managed_text(found))

@@ -24,7 +24,7 @@ class _Write(FlexNodeCommand):
     def add_arguments(cls, schema: Any) -> None:
         arguments.pool(schema, ids=False)
         schema.description = AAZStrArg(options=["--description"], help="Description of the pool.")
-        arguments.template_options(schema)
+        arguments.setting_options(schema, of_pool=True)
 
     def body(self, before: dict[str, Any]) -> dict[str, Any]:
         """Returns the body with the properties after the options."""
