@@ -41,17 +41,13 @@ RESERVED_KUBELET_OPTIONS = {
     "decides who may use the kubelet": "authentication authorization readOnlyPort address port enableServer "
     "tlsCipherSuites tlsMinVersion tlsCurvePreferences healthzBindAddress healthzPort",
     "decides how the kubelet authenticates": "rotateCertificates serverTLSBootstrap",
-    "weakens the isolation of pods": "seccompDefault allowedUnsafeSysctls protectKernelDefaults podPidsLimit "
+    "weakens the isolation of pods": "seccompDefault allowedUnsafeSysctls protectKernelDefaults "
     "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist makeIPTablesUtilChains "
     "userNamespaces",
     "is part of the hardening of a node": "eventRecordQPS streamingConnectionIdleTimeout",
-    "is what the node needs to work": "apiVersion kind clusterDNS clusterDomain registerNode maxPods podCIDR "
+    "is what the node needs to work": "apiVersion kind clusterDNS registerNode podCIDR "
     "providerID cgroupRoot kubeletCgroups systemCgroups runOnce",
-    "has a setting of its own": "kubeReserved systemReserved evictionHard imageGCHighThresholdPercent "
-    "imageGCLowThresholdPercent registerWithTaints",
-}
-_RESERVED_BY_OPTION = {
-    option.lower(): reason for reason, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()
+    "has a setting of its own": "registerWithTaints",
 }
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 EVICTION_SIGNALS = (
@@ -65,11 +61,6 @@ EVICTION_SIGNALS = (
     "allocatableMemory.available",
     "pid.available",
 )
-
-
-def reserved_kubelet_option(name: str) -> str | None:
-    """Returns why a provider cannot set this option of the kubelet, in any spelling, or None if it can."""
-    return _RESERVED_BY_OPTION.get(name.lower())
 
 
 def node_name(text: str) -> str | None:

@@ -244,6 +244,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             disturbs=KUBELET,
             rule=kubernetes.domain,
             api="nodeConfig.kubelet.clusterDomain",
+            kubelet="clusterDomain",
         ),
     ] = "cluster.local"
     kube_reserved: Annotated[
@@ -256,6 +257,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.quantity,
             name_rules=(kubernetes.reservable,),
             api="nodeConfig.kubelet.kubeReserved",
+            kubelet="kubeReserved",
         ),
     ] = field(default_factory=dict)
     system_reserved: Annotated[
@@ -268,6 +270,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.quantity,
             name_rules=(kubernetes.reservable,),
             api="nodeConfig.kubelet.systemReserved",
+            kubelet="systemReserved",
         ),
     ] = field(default_factory=dict)
     eviction_hard: Annotated[
@@ -280,6 +283,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.eviction_threshold,
             name_rules=(kubernetes.eviction_signal,),
             api="nodeConfig.kubelet.evictionHard",
+            kubelet="evictionHard",
         ),
     ] = field(
         default_factory=lambda: {
@@ -309,6 +313,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             NOTHING,
             disturbs=KUBELET,
             api="nodeConfig.kubelet.imageGCHighThreshold",
+            kubelet="imageGCHighThresholdPercent",
         ),
     ] = 85
     image_gc_low_threshold: Annotated[
@@ -320,10 +325,19 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             NOTHING,
             disturbs=KUBELET,
             api="nodeConfig.kubelet.imageGCLowThreshold",
+            kubelet="imageGCLowThresholdPercent",
         ),
     ] = 80
     node_status_update_frequency: Annotated[
-        str, Setting("Interval of node status updates.", MACHINE, NOTHING, disturbs=KUBELET, rule=kubernetes.duration)
+        str,
+        Setting(
+            "Interval of node status updates.",
+            MACHINE,
+            NOTHING,
+            disturbs=KUBELET,
+            rule=kubernetes.duration,
+            kubelet="nodeStatusUpdateFrequency",
+        ),
     ] = "10s"
     pod_pids_limit: Annotated[
         int,
@@ -334,6 +348,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             ISOLATION,
             disturbs=KUBELET,
             api="nodeConfig.kubelet.podPidsLimit",
+            kubelet="podPidsLimit",
         ),
     ] = 4096
     cgroup_driver: Annotated[
@@ -363,6 +378,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             PROVIDER,
             CREDENTIALS,
             disturbs=KUBELET,
+            kubelet="serverTLSBootstrap",
         ),
     ] = False
     extra_config: Annotated[
@@ -439,6 +455,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             disturbs=KUBELET,
             api="nodeConfig.maxPods",
             flag="--max-pods",
+            kubelet="maxPods",
         ),
     ] = 110
     kubelet: Annotated[Kubelet, Meta(description="Settings of the kubelet.")] = field(default_factory=Kubelet)
@@ -452,10 +469,14 @@ class KubernetesPaths(ConfigModel, frozen=True, kw_only=True):
         Path, Setting("CA certificate of the cluster.", MACHINE, FILES, disturbs=JOIN, rule=values.directory)
     ] = "/etc/kubernetes/certs"
     manifests_dir: Annotated[
-        Path, Setting("Static pod manifests.", MACHINE, FILES, disturbs=JOIN, rule=values.directory)
+        Path,
+        Setting(
+            "Static pod manifests.", MACHINE, FILES, disturbs=JOIN, rule=values.directory, kubelet="staticPodPath"
+        ),
     ] = "/etc/kubernetes/manifests"
     volume_plugin_dir: Annotated[
-        Path, Setting("Volume plugins.", MACHINE, FILES, disturbs=JOIN, rule=values.directory)
+        Path,
+        Setting("Volume plugins.", MACHINE, FILES, disturbs=JOIN, rule=values.directory, kubelet="volumePluginDir"),
     ] = "/etc/kubernetes/volumeplugins"
     kubelet_dir: Annotated[
         Path, Setting("State of the kubelet.", MACHINE, FILES, disturbs=JOIN, rule=values.directory)

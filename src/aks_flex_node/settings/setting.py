@@ -70,6 +70,7 @@ class Setting(Struct, frozen=True):
     api: str = ""  # its path below `properties` of a node, and of the template of a pool
     per_node: bool = False  # of one machine; the template of a pool cannot have it
     flag: str = ""  # its options, the first under the name of all command lines: `--pause --hold / --resume`
+    kubelet: str = ""  # the field of the KubeletConfiguration that it is written to
     aks: str = ""  # its name in the bootstrap data of an AKS pool
     owner_value: str = ""  # the only value that needs the role owner
     provider_value: str = ""  # the only value that a provider can send

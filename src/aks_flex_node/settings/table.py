@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
+from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import PATH_PATTERN, ConfigModel, FieldType, default_of
 from aks_flex_node.settings.models import NodeConfig
@@ -227,3 +228,23 @@ def describe_type(shape: FieldType) -> str:
     parts += [f"above {above:g}"] if above is not None else []
     parts += [f"to {most}"] if most is not None else []
     return " ".join(parts)
+
+
+def value_at(config: NodeConfig, key: ConfigKey) -> object:
+    """Returns the value of a key, or None if a parent section is not set."""
+    value: object = config
+    for attribute in key.attributes:
+        value = getattr(value, attribute, None)
+    return value
+
+
+def reserved_kubelet_option(name: str) -> str | None:
+    """Returns why a provider cannot set this option of the kubelet, in any spelling, or None if it can."""
+    return reserved_kubelet_options().get(name.lower())
+
+
+@cache
+def reserved_kubelet_options() -> dict[str, str]:
+    own = {key.setting.kubelet: "has a setting of its own" for key in keys() if key.setting.kubelet}
+    listed = {option: why for why, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()}
+    return {option.lower(): why for option, why in (own | listed).items()}

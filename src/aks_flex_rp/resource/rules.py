@@ -9,7 +9,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.settings.table import reserved_kubelet_option
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 from aks_flex_rp.resource import versions
 from aks_flex_rp.resource.properties import NO_IDENTITY, other_methods
@@ -212,7 +212,7 @@ def _node(properties: Properties) -> Iterator[Problem]:
             "The low threshold (default 80) must be below the high threshold (default 85).",
         )
     for key in kubelet.get("extraConfig", ()):
-        if reason := kubernetes.reserved_kubelet_option(key):
+        if reason := reserved_kubelet_option(key):
             path = json_path(*NODE, "kubelet", "extraConfig", key)
             yield Problem(path, f"This option cannot be set here, because it {reason}.")
     for registry, mirrors in (properties.at("nodeConfig.registryMirrors") or {}).items():

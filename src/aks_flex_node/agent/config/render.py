@@ -8,12 +8,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.validation import value_at
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.redaction import MASK, redact
 from aks_flex_node.settings.base import ConfigModel, to_document
 from aks_flex_node.settings.secret import Secret
-from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, keys
+from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, keys, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

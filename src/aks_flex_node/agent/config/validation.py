@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.problems import ConfigProblem, format_value, violation_problem
 from aks_flex_node.agent.config.resolved import arc_settings, cluster_references, kubelet_auth
-from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as rules
 from aks_flex_node.settings.azure_models import AZURE_CLOUDS
 from aks_flex_node.settings.checking import closest_match, violations
 from aks_flex_node.settings.setting import MACHINE, PROGRAMS, REACHES
-from aks_flex_node.settings.table import ConfigKey, keys, nearest_above
+from aks_flex_node.settings.table import keys, nearest_above, reserved_kubelet_option, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +50,7 @@ def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]
     """Checks the options of the kubelet. Those that decide who is root on the node belong to its administrator."""
     options, known = (each if isinstance(each, dict) else {} for each in (value, own))
     for name, chosen in options.items():
-        reason = kubernetes.reserved_kubelet_option(str(name))
+        reason = reserved_kubelet_option(str(name))
         if reason and not (name in known and known[name] == chosen):
             yield ConfigProblem(
                 f"{EXTRA_CONFIG}.{name}", f"can only be set on the machine itself, because it {reason}."
@@ -65,14 +64,6 @@ def check_encrypted(config: NodeConfig) -> Iterator[ConfigProblem]:
         if isinstance(value, str) and not key.path.startswith(SIGNED) and value.lower().startswith("http://"):
             reason = "is not encrypted. Use an https URL. For a private CA, set artifacts.caFile."
             yield ConfigProblem(key.path, reason, format_value(value, key.path))
-
-
-def value_at(config: NodeConfig, key: ConfigKey) -> object:
-    """Returns the value of a key, or None if a parent section is not set."""
-    value: object = config
-    for attribute in key.attributes:
-        value = getattr(value, attribute, None)
-    return value
 
 
 def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:

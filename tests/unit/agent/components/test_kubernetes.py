@@ -14,8 +14,8 @@ import yaml
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
 from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
-from aks_flex_node.api.kubernetes_rules import reserved_kubelet_option
 from aks_flex_node.settings import base
+from aks_flex_node.settings.table import reserved_kubelet_option
 from tests.unit.agent.builders import MACHINE, config_of, desired, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, Settings
 
@@ -77,7 +77,7 @@ def test_kubelet_files_are_mode_0600_and_cluster_ca_is_world_readable() -> None:
         ({}, "clusterDomain", "cluster.local"),
         ({"node.kubelet.kubeReserved": {"cpu": "100m"}}, "kubeReserved", {"cpu": "100m"}),
         ({"node.kubelet.systemReserved": {"memory": "1Gi"}}, "systemReserved", {"memory": "1Gi"}),
-        ({}, "kubeReserved", None),
+        ({}, "kubeReserved", {}),
         ({"node.kubelet.evictionHard": {"memory.available": "1Gi"}}, "evictionHard", {"memory.available": "1Gi"}),
         ({}, "imageGCHighThresholdPercent", 85),
         ({}, "imageGCLowThresholdPercent", 80),

@@ -20,6 +20,7 @@ from aks_flex_node.agent.reconcile.resources import (
     make_service,
 )
 from aks_flex_node.api.contract import MANAGED_LABEL
+from aks_flex_node.settings.table import keys, value_at
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
@@ -45,34 +46,29 @@ def kubelet_configuration(config: NodeConfig, machine: Machine) -> bytes:
 
 
 def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
-    kubelet, paths = config.node.kubelet, config.paths.kubernetes
     chosen: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         **security_settings(config),
+        **own_fields(config),
         "cgroupDriver": machine.cgroup_driver(config),
-        "clusterDomain": kubelet.cluster_domain,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "evictionHard": dict(kubelet.eviction_hard),
         # Swap is disabled. If it is enabled again after a reboot, the node must still start.
         "failSwapOn": False,
-        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold,
-        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold,
-        "maxPods": config.node.max_pods,
-        "nodeStatusUpdateFrequency": kubelet.node_status_update_frequency,
         "resolvConf": machine.resolv_conf,
         "runtimeRequestTimeout": "15m",
-        "staticPodPath": paths.manifests_dir,
-        "volumePluginDir": paths.volume_plugin_dir,
     }
     if machine.cgroups == 1:
         chosen["failCgroupV1"] = False
-    if kubelet.dns_service_ip:
-        chosen["clusterDNS"] = [kubelet.dns_service_ip]
-    for key, value in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
-        if value:
-            chosen[key] = dict(value)
+    if config.node.kubelet.dns_service_ip:
+        chosen["clusterDNS"] = [config.node.kubelet.dns_service_ip]
     return chosen
+
+
+def own_fields(config: NodeConfig) -> dict[str, Any]:
+    """Returns the fields to which the table of settings writes a setting unchanged."""
+    values = {key.setting.kubelet: value_at(config, key) for key in keys() if key.setting.kubelet}
+    return {field: value for field, value in values.items() if value is not None}
 
 
 def security_settings(config: NodeConfig) -> dict[str, Any]:
@@ -87,13 +83,11 @@ def security_settings(config: NodeConfig) -> dict[str, Any]:
         "authorization": {"mode": "Webhook"},
         "eventRecordQPS": 50,
         "makeIPTablesUtilChains": True,
-        "podPidsLimit": config.node.kubelet.pod_pids_limit,
         "protectKernelDefaults": True,
         "readOnlyPort": 0,
         # A kubelet that authenticates with tokens must not request a client certificate.
         "rotateCertificates": kubelet_auth(config) != "exec",
         "seccompDefault": True,
-        "serverTLSBootstrap": config.node.kubelet.server_tls_bootstrap,
         "streamingConnectionIdleTimeout": "4h0m0s",
         "tlsCipherSuites": TLS_CIPHERS,
         "tlsMinVersion": "VersionTLS12",
