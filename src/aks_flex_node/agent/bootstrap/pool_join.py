@@ -20,6 +20,7 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
     parse_pool_id,
 )
 from aks_flex_node.agent.cluster.discovery import needs_discovery
+from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
 from aks_flex_node.agent.config.sources import SettingsSource
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
@@ -92,8 +93,10 @@ def complete_from_pool(
         settings = machine_document.with_machine_settings(settings, answer.machine.settings, complete=False)
     facts = PoolFacts(str(pool), dict(settings))
     origin = f"AKS pool {pool.pool}"
+    source = config_source(facts)
+    loader.refuse_source(source, origin, {})
     token = SettingsSource({TOKEN_KEY: answer.data.token}, origins={TOKEN_KEY: origin})
-    return context.load_config(selection, [config_source(facts)], [token]), facts
+    return context.load_config(selection, [source], [token]), facts
 
 
 def request_pool(config: NodeConfig, pool: PoolId, node: str) -> PoolAnswer:

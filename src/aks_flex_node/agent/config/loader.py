@@ -136,8 +136,12 @@ def refuse_local_settings(text: str, name: str, current: str = "") -> None:
     """Raises InvalidConfigError if a configuration from another machine sets what only this one may set. Settings
     that the current configuration has as well are its own.
     """
-    source = from_document(parse_config(text, name), name)
     own = from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG).settings if current else {}
+    refuse_source(from_document(parse_config(text, name), name), name, own)
+
+
+def refuse_source(source: SettingsSource, name: str, own: Mapping[str, object]) -> None:
+    """Raises InvalidConfigError if settings from another machine are those that only this one may set."""
     if problems := list(check_remote_settings(source.settings, own)):
         raise invalid_config_error(_printable_problems(problems, source), name)
 

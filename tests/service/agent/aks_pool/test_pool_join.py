@@ -10,6 +10,7 @@ import pytest
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import pool_join
+from aks_flex_node.agent.config.problems import InvalidConfigError
 from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import FlexError
@@ -107,3 +108,17 @@ def test_file_without_an_identity_needs_no_azure(tmp_path: Path) -> None:
     loaded, facts = complete(chosen)
     assert facts is None
     assert loaded.config.azure.bootstrap_token.token.reveal() == DATA["azure"]["bootstrapToken"]["token"]
+
+
+def test_machine_cannot_set_what_only_this_machine_may_set(aks: Aks, tmp_path: Path) -> None:
+    kubelet = {"allowedUnsafeSysctls": ["kernel.*"]}
+    with client(aks) as opened:
+        settings = SETTINGS.__class__("1.35.4", 70, {"site": "b"}, (), kubelet)
+        _, operation = opened.put_machine("m1", settings, None, "")
+        assert operation
+        opened.wait("m1", operation, lambda _: None)
+    with pytest.raises(InvalidConfigError) as caught:
+        complete(selection(aks, tmp_path, node={"name": "m1"}))
+    [problem] = caught.value.problems
+    assert problem.path == "node.kubelet.extraConfig.allowedUnsafeSysctls"
+    assert "can only be set on the machine itself" in problem.reason

@@ -186,7 +186,6 @@ def test_kubelet_settings_of_a_machine_become_valid_settings() -> None:
         "evictionSoft": {"nodefs.available": "15%"},
         "evictionSoftGracePeriod": {"nodefs.available": "2m"},
         "containerLogMaxSize": "20Mi",
-        "seccompDefault": True,
         "cpuCFSQuota": False,
     }
 
