@@ -29,6 +29,7 @@ SERVICE_PRINCIPAL = "servicePrincipal"
 KUBELET, TAINTS = "nodeConfig.kubelet", "nodeConfig.taints"
 WINDOW_START = "nodeConfig.updatePolicy.maintenanceWindow.start"
 DAILY = "daily"
+ATTEMPTS = 4  # when other clients change the node at the same time
 GROUPS = ("Node", "Versions", "Identity", "Management")
 
 
@@ -346,6 +347,43 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
             )
             raise NodeChangeError("taints", change, "is not a taint", hint)
     return list(taints.values())
+
+
+class ConflictingChangesError(Exception):
+    """Another client changed the same settings between two reads. `paths` names them."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
+def write_changed(
+    found: Document,
+    read: Callable[[], Document],
+    put: Callable[[Document, str, bool], Document | None],
+    change: NodeChange,
+    *,
+    replaces: bool,
+    always: bool,
+) -> Document | None:
+    """Writes the changed properties of a resource with its ETag. Returns it, or None if there is no change.
+
+    If another client wrote meanwhile, `put` returns None, or raises if it is the last attempt. Then the resource is
+    read and changed again. An unchanged one is written only with `always`.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        first = writable_properties(found)
+        desired = change(first)
+        if desired == first and not always:
+            break
+        written = put(desired, found["etag"], attempt == ATTEMPTS)
+        if written is not None:
+            return written
+        found = read()
+        again = writable_properties(found)
+        if conflicts := ["all settings"] if replaces else conflicting_paths(first, again, change):
+            raise ConflictingChangesError(conflicts)
+    return None
 
 
 def conflicting_paths(first: Document, second: Document, change: NodeChange) -> list[str]:

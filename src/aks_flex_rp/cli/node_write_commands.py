@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 REPEATED_OPTIONS = [each.name for each in fields(ServiceOptions) if each.name != "json"]
 MANAGED = {"continuousMonitoring": True}  # the default of new nodes and pools
-ATTEMPTS = 4  # when other clients change the node at the same time
 
 
 @with_service
@@ -124,39 +122,36 @@ def update_node(
     from aks_flex_rp.api_client import RequestRefused
 
     found = client.node(cluster, name)
-    given, leaving = options, found
-    options = options if body is not None else node_changes.keep_managed(found, options)
-    for attempt in range(1, ATTEMPTS + 1):
-        first = node_changes.writable_properties(found)
-        desired = apply_options(first if body is None else body, options)
-        if desired == first and not (how.url or how.downgrade):
-            return found
+    changes = options if body is not None else node_changes.keep_managed(found, options)
+
+    def put(properties: Document, etag: str, is_last: bool) -> Document | None:
         try:
-            etag = found["etag"]
-            written = client.put_node(
-                cluster, name, desired, etag=etag, url=how.url, downgrade=how.downgrade, override=how.override
+            return client.put_node(
+                cluster, name, properties, etag=etag, url=how.url, downgrade=how.downgrade, override=how.override
             )
-            if options is not given:
-                output.print_note(node_changes.stays_managed_text(leaving))
-            return written
         except RequestRefused as refusal:
-            if refusal.status != 412 or attempt == ATTEMPTS:
+            if refusal.status != 412 or is_last:
                 raise
-        found = client.node(cluster, name)
-        conflicts = (
-            ["all settings"]
-            if body is not None
-            else node_changes.conflicting_paths(
-                first, node_changes.writable_properties(found), partial(apply_options, options=options)
-            )
+        return None
+
+    try:
+        written = node_changes.write_changed(
+            found,
+            lambda: client.node(cluster, name),
+            put,
+            lambda properties: apply_options(properties if body is None else body, changes),
+            replaces=body is not None,
+            always=how.url or how.downgrade,
         )
-        if conflicts:
-            raise ConfigError(
-                "node-conflict",
-                f"Another client changed the node {name} at the same time: {', '.join(conflicts)}.",
-                "Check the node with `aks-flex-rp node show`, and run the command again.",
-            )
-    raise AssertionError("The last attempt returns or raises.")
+    except node_changes.ConflictingChangesError as error:
+        raise ConfigError(
+            "node-conflict",
+            f"Another client changed the node {name} at the same time: {error}.",
+            "Check the node with `aks-flex-rp node show`, and run the command again.",
+        ) from None
+    if written is not None and changes is not options:
+        output.print_note(node_changes.stays_managed_text(found))
+    return written or found
 
 
 def _print_written(service: ServiceOptions, ctx: typer.Context, written: Document, *, join_command: bool) -> None:

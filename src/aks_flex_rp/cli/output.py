@@ -8,10 +8,12 @@ import sys
 import textwrap
 import time
 from datetime import timezone
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aks_flex_node.api.node_changes import writable_properties
 from aks_flex_node.api.node_summary import (
     attention,
     conditions_of,
@@ -25,7 +27,7 @@ from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aks_flex_node.errors import FlexError
 
@@ -154,11 +156,8 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
 
 def format_node(resource: Document, now: float | None = None) -> str:
     """Formats the status and configuration of one node."""
-    from aks_flex_rp.resource.view import format_taint
-
     properties = resource["properties"]
-    effective = properties.get("effective", properties)
-    status, settings = properties.get("status", {}), effective.get("nodeConfig", {})
+    status = properties.get("status", {})
     desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
     applied, ready = status.get("appliedConfigVersion"), ready_condition(status)
     cause = printable(ready.get("message") or ready.get("reason"))
@@ -172,33 +171,25 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "last seen": time_ago(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
-        "containerd": _with_origin(properties, "versions", "containerd"),
-        "runc": _with_origin(properties, "versions", "runc"),
-        "max pods": _with_origin(properties, "nodeConfig", "maxPods"),
-        "pool": _pool(properties),
-        "azure": effective.get("azureAuth", {}).get("method", "none"),
-        "kubelet auth": _join_method(effective.get("kubernetesAuth", {})),
-        "managed": "yes" if effective.get("continuousMonitoring") else "no",
-        "updates": format_update_policy(settings.get("updatePolicy", {})),
-        "server": settings.get("kubelet", {}).get("serverURL", ""),
-        "vpn": _vpn(settings.get("vpn", {})),
-        "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
-        "taints": ", ".join(map(format_taint, settings.get("taints", ()))),
+        "pool": f"{pool_of(resource)} (revision {properties['poolRevision']})" if pool_of(resource) else "",
         "agent": status.get("agentVersion", ""),
         "node key": _node_key(status.get("nodeKey", {})),
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
-    label = f"{'condition':<{_width(rows)}}"
-    return "\n".join([format_pairs(rows), *(f"{label}{each}" for each in _condition_lines(status))])
+    lines = [*(("setting", each) for each in _settings(properties)), *_condition_lines(status)]
+    return "\n".join([format_pairs(rows), *(f"{name:<{_width(rows)}}{text}" for name, text in lines)])
 
 
-def _with_origin(properties: Document, section: str, name: str) -> str:
-    """Formats an effective value with its origin: `60 (pool)`."""
-    value = properties.get("effective", {}).get(section, {}).get(name)
-    if value is None:
-        return ""
-    origin = properties.get("origins", {}).get(f"{section}.{name}", "")
-    return f"{value} ({origin})" if origin else str(value)
+def _settings(properties: Document) -> Iterator[str]:
+    """Yields each effective setting with its value and origin: `nodeConfig.maxPods 60 (pool)`."""
+    from aks_flex_rp.arm.errors import json_path
+    from aks_flex_rp.resource.effective import leaves
+
+    origins, written = properties.get("origins", {}), writable_properties({"properties": properties})
+    for path, value in sorted(leaves(properties.get("effective", written)), key=itemgetter(0)):
+        shown, origin = json_path(*path), origins.get(json_path(*path))
+        text = printable(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield f"{shown} {text}{f' ({origin})' if origin else ''}"
 
 
 def _node_key(key: Document) -> str:
@@ -206,59 +197,20 @@ def _node_key(key: Document) -> str:
     return f"{key['fingerprint']} ({key['state'].lower()})" if key else ""
 
 
-def _pool(properties: Document) -> str:
-    """Formats the pool of a node, with the settings that the node has from it."""
-    if "poolName" not in properties:
-        return ""
-    inherited = [path for path, origin in properties.get("origins", {}).items() if origin == "pool"]
-    settings = f": {', '.join(inherited)}" if inherited else ""
-    return f"{properties['poolName']} (revision {properties['poolRevision']}){settings}"
-
-
-def _condition_lines(status: Document) -> list[str]:
+def _condition_lines(status: Document) -> list[tuple[str, str]]:
     """Formats ConfigApplied and the conditions that need attention. Ready has a line of its own."""
     unhealthy = unhealthy_conditions(status)
     applied = [each for each in conditions_of(status) if each.type == "ConfigApplied" and each not in unhealthy]
     return [
-        f"{each.type} is {each.status}" + (f" ({each.cause})" if each.cause else "") for each in applied + unhealthy
+        ("condition", f"{each.type} is {each.status}" + (f" ({each.cause})" if each.cause else ""))
+        for each in applied + unhealthy
     ]
-
-
-def format_update_policy(policy: Document) -> str:
-    """Formats the update settings that differ from the defaults."""
-    window = policy.get("maintenanceWindow") or {}
-    texts = [
-        "paused" if policy.get("paused") else "",
-        format_window(window) if window else "",
-        "without drain" if policy.get("drain") is False else "",
-        f"drain for at most {policy['drainTimeoutSeconds']} s" if "drainTimeoutSeconds" in policy else "",
-    ]
-    return ", ".join(filter(None, texts))
-
-
-def format_window(window: Document) -> str:
-    """Formats a maintenance window, for example `Saturday, Sunday 22:00 for 120 min (Europe/Berlin)`."""
-    days = ", ".join(window.get("days") or ()) or "daily"
-    minutes = f" for {window['durationMinutes']} min" if "durationMinutes" in window else ""
-    return f"{days} {window.get('start', '')}{minutes} ({window.get('timeZone', 'UTC')})"
 
 
 def version_warnings(status: Document) -> list[str]:
     """Returns the messages about versions that are not in the table of tested versions."""
     found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
     return [each["message"] for each in found if each["status"] == "False"]
-
-
-def _join_method(auth: Document) -> str:
-    method = auth.get("method", "certificate" if auth.get("useAzureAuth") else "")
-    return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
-
-
-def _vpn(vpn: Document) -> str:
-    """Formats the VPN settings that differ from the defaults."""
-    if not vpn.get("enabled"):
-        return ""
-    return ", ".join(["yes", *(str(vpn[name]) for name in ("gatewayName", "p2sGatewayCIDR") if name in vpn)])
 
 
 def _running(status: Document) -> str:

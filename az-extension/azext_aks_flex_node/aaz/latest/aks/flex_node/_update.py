@@ -24,7 +24,6 @@ FLAGS = {
     "allow_downgrade": "allowDowngrade",
     "override_rollout": "overrideRollout",
 }
-ATTEMPTS = 4  # when other clients change the node at the same time
 logger = get_logger(__name__)
 
 
@@ -94,45 +93,34 @@ class Update(FlexNodeCommand):
         return change
 
     def _write(self, found: dict[str, Any], change: Change, replaces: bool, flags: dict[str, str]) -> dict[str, Any]:
-        """Writes with If-Match, and retries if another client changed unrelated settings."""
-        for attempt in range(1, ATTEMPTS + 1):
-            first = node_changes.writable_properties(found)
-            desired = change(first)
-            if desired == first and flags.keys().isdisjoint({"configUrl", "allowDowngrade"}):
-                logger.warning("No changes.")
-                return found
+        def put(properties: dict[str, Any], etag: str, is_last: bool) -> dict[str, Any] | None:
             try:
-                guard = {"If-Match": found["etag"]}
-                written = self.node(method="PUT", body={"properties": desired}, query=flags, headers=guard)
+                guard = {"If-Match": etag}
+                return dict(self.node(method="PUT", body={"properties": properties}, query=flags, headers=guard))
             except HttpResponseError as error:
-                if error.status_code != 412 or attempt == ATTEMPTS:
+                if error.status_code != 412 or is_last:
                     raise
-                found = self._read_again(first, change, replaces)
-            else:
-                _warn_revoked_url(written, "configUrl" in flags)
-                if text := not_applied_text(written["name"], written):
-                    logger.warning(
-                        "%s To apply it, run `az aks flex-node join-command`, and run the command that it prints on "
-                        "the machine.",
-                        text,
-                    )
-                return dict(written)
-        raise AssertionError("The last attempt returns or raises.")
+            return None
 
-    def _read_again(self, first: dict[str, Any], change: Change, replaces: bool) -> dict[str, Any]:
-        """Reads the node again. Fails if another client changed the same settings."""
-        found = self.node()
-        conflicts = (
-            ["all settings"]
-            if replaces
-            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), change)
-        )
-        if conflicts:
+        always = not flags.keys().isdisjoint({"configUrl", "allowDowngrade"})
+        try:
+            written = node_changes.write_changed(found, self.node, put, change, replaces=replaces, always=always)
+        except node_changes.ConflictingChangesError as error:
             raise ValidationError(
-                f"Another client changed the flex node {found['name']} at the same time: {', '.join(conflicts)}.",
+                f"Another client changed the flex node {found['name']} at the same time: {error}.",
                 "Check the node with `az aks flex-node show`, and run the command again.",
+            ) from None
+        if written is None:
+            logger.warning("No changes.")
+            return found
+        _warn_revoked_url(written, "configUrl" in flags)
+        if text := not_applied_text(written["name"], written):
+            logger.warning(
+                "%s To apply it, run `az aks flex-node join-command`, and run the command that it prints on the "
+                "machine.",
+                text,
             )
-        return dict(found)
+        return written
 
 
 def _warn_revoked_url(written: dict[str, Any], has_url: bool) -> None:
