@@ -1,4 +1,4 @@
-"""Tests of the pages that create a node: the steps of the form and the errors at its fields."""
+"""Tests of the form that creates a node: its fields and the errors at them, and its preview."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.browser.fleet_data import HOSTILE
 from tests.browser.navigation import fill_in, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
-from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
+from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, preview
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -25,14 +25,10 @@ if TYPE_CHECKING:
     from tests.browser.viewports import Opened
 
 
-def step(page: Page) -> str:
-    return page.locator(".wizard [aria-current=step]").inner_text().split(maxsplit=1)[1]
-
-
 def problem_at(page: Page, label: str) -> str:
     """Returns the error at a field, as a screen reader finds it."""
     told = page.get_by_label(label, exact=True).get_attribute("aria-describedby") or ""
-    return page.locator(f"#{told.split()[0]}").inner_text()
+    return page.locator(f"#{told.split()[-1]}").inner_text()
 
 
 def properties(provider: Provider, name: str) -> dict[str, Any]:
@@ -40,27 +36,21 @@ def properties(provider: Provider, name: str) -> dict[str, Any]:
     return found
 
 
-def test_create_steps_are_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
+def test_create_form_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider, "/ui/create")
     open_page.expect("status of 400")
-    go_on(page)
-    judge_on_every_screen(page, "create-1-wrong")
-    page.get_by_label("Node name").fill("made-everywhere")
-    go_on(page)
+    judge_on_every_screen(page, "create")
     choose_principal(page)
-    judge_on_every_screen(page, "create-2")
-    go_on(page)
-    page.locator("summary", has_text="Component versions").click()
-    judge_on_every_screen(page, "create-3")
-    go_on(page)
-    fill_in(page, {"Key of label 1": "-site", "Key of taint 1": "dedicated"})
-    go_on(page)
-    judge_on_every_screen(page, "create-4-wrong")
-    fill_in(page, {"Key of label 1": "site", "Value of label 1": "hall-1"})
-    go_on(page)
-    judge_on_every_screen(page, "create-5")
-    page.get_by_label("Client secret of the service principal").fill(CANARY)
+    for title in ("Versions", "Maintenance window"):
+        page.locator("summary", has_text=title).click()
+    fill_in(page, {"Labels": "-site=", "Taints": "dedicated:Never", "Client secret": CANARY})
+    create(page)
+    judge_on_every_screen(page, "create-wrong")
+    fill_in(page, {"Node name": "made-everywhere", "Labels": "site=hall-1", "Taints": "", "Client secret": CANARY})
+    preview(page)
+    judge_on_every_screen(page, "create-preview")
+    page.get_by_label("Client secret").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
     judge_on_every_screen(page, "created")
@@ -71,49 +61,41 @@ def test_create_works_without_javascript_and_back_keeps_input(provider: Provider
     begin(page, provider, name)
     page.get_by_label("Managed identity", exact=True).check()
     page.get_by_label("Client ID of the identity").fill(CLIENT)
-    page.get_by_label("Identity, then certificate").check()
-    go_on(page)
-    page.get_by_label("Kubernetes version").fill("1.33.13")
+    page.get_by_label("Authentication of the kubelet").select_option("certificate")
+    page.locator("#versions summary").click()
+    page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
     page.get_by_label("Managed node").uncheck()
     page.get_by_label("Drift policy").select_option("repair")
-    page.get_by_label("Maximum pods").fill("50")
-    go_on(page)
-    fill_in(page, {"Key of label 1": "site", "Value of label 1": "hall-1"})
-    press(page, "Add label")
-    page.get_by_label("Key of label 2").fill("gone")
-    press(page, "Add label")
-    fill_in(page, {"Key of label 3": "line", "Value of label 3": "3"})
-    press(page, "Remove label 2")
-    page.get_by_label("Key of taint 1").fill("dedicated")
-    page.get_by_label("Effect of taint 1").select_option("NoExecute")
-    for _ in range(3):
-        press(page, "Back")
+    fill_in(page, {"Maximum pods": "50", "Labels": "site=hall-1\nline=3", "Taints": "dedicated:NoExecute"})
+    preview(page)
+    rows = page.get_by_role("table", name="Changed settings")
+    assert "dedicated:NoExecute" in rows.get_by_role("row", name="nodeConfig.taints").inner_text()
+    assert provider.running.admin.get(name).status == 404, "a preview writes nothing"
+    press(page, "Back")
     assert page.get_by_label("Node name").input_value() == name
-    go_on(page)
     assert page.get_by_label("Managed identity", exact=True).is_checked()
-    go_on(page)
     assert not page.get_by_label("Managed node").is_checked()
-    go_on(page)
-    go_on(page)
+    preview(page)
     create(page)
     assert page.url.endswith(f"/{name}/joining")
     made = properties(provider, name)
     assert made["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
     assert made["kubernetesAuth"] == {"method": "certificate"}
     assert made["versions"] == {"kubernetes": "1.33.13"}
-    assert made["continuousMonitoring"] is False
+    assert not made.get("continuousMonitoring")
     assert made["nodeConfig"] == {
         "labels": {"site": "hall-1", "line": "3"},
         "taints": [{"key": "dedicated", "effect": "NoExecute"}],
         "maxPods": 50,
+        "driftPolicy": "repair",
     }
 
 
 def test_create_shows_validation_errors_at_fields_and_keeps_input(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    open_page.expect("status of 400")
+    open_page.expect("status of (400|409)")
     begin(page, provider, "Press_1")
-    assert step(page) == "Cluster and name"
+    create(page)
     assert "lower-case letters" in problem_at(page, "Node name")
     assert page.get_by_label("Node name").input_value() == "Press_1"
     expect(page.get_by_role("alert")).to_be_focused()
@@ -121,14 +103,14 @@ def test_create_shows_validation_errors_at_fields_and_keeps_input(provider: Prov
     with page.expect_navigation():
         page.get_by_label("Node name").press("Enter")
     assert "already" in problem_at(page, "Node name")
-    page.get_by_label("Node name").fill("wrong-1")
-    go_on(page)
-    go_on(page)
-    fill_in(page, {"Kubernetes version": "1.35.0", "Maximum pods": "many"})
-    go_on(page)
-    assert "newer than the cluster's" in problem_at(page, "Kubernetes version")
-    assert "number" in problem_at(page, "Maximum pods") or "integer" in problem_at(page, "Maximum pods")
-    assert page.get_by_role("alert").get_by_role("link").count() == 2
+    page.locator("#versions summary").click()
+    fill_in(page, {"Node name": "wrong-1", "Kubernetes": "1.35.0", "Maximum pods": "9999"})
+    page.get_by_label("Managed identity", exact=True).check()
+    preview(page)
+    assert "newer than the cluster's" in problem_at(page, "Kubernetes")
+    assert "1024" in problem_at(page, "Maximum pods")
+    assert "needs the clientId or principalId" in page.locator("#azureAuth-method .problem").inner_text()
+    assert page.get_by_role("alert").get_by_role("link").count() == 3
 
 
 def test_create_page_escapes_hostile_input(provider: Provider, open_page: Opened) -> None:
@@ -136,35 +118,34 @@ def test_create_page_escapes_hostile_input(provider: Provider, open_page: Opened
     open_page.expect("status of 400")
     sign_in(page, provider, "/ui/create")
     page.get_by_label("Node name").evaluate("(field, text) => { field.value = text }", HOSTILE)
-    go_on(page)
+    create(page)
     assert "<script>" in page.get_by_role("alert").inner_text()
-    page.get_by_label("Node name").fill("hostile-1")
-    for _ in range(3):
-        go_on(page)
-    fill_in(page, {"Key of label 1": HOSTILE, "Value of label 1": HOSTILE})
-    go_on(page)
-    assert page.get_by_label("Key of label 1").input_value() == HOSTILE
-    assert "<script>" in problem_at(page, "Value of label 1")
+    fill_in(page, {"Node name": "hostile-1", "Labels": f"a={HOSTILE}"})
+    create(page)
+    assert page.get_by_label("Labels").input_value() == f"a={HOSTILE}"
+    assert "<script>" in problem_at(page, "Labels")
     assert page.locator("main script, main img").count() == 0
 
 
 def test_create_page_never_shows_client_secret_again(provider: Provider, open_page: Opened) -> None:
-    """The last step is shown again because the cluster is unavailable; the secret is not in it."""
+    """The form is shown again because the cluster is unavailable; the secret is not in it."""
     page = open_page()
     begin(page, provider, "secret-1")
     choose_principal(page)
-    for _ in range(3):
-        go_on(page)
     open_page.expect("status of (400|503)")
     create(page)
-    assert "Enter the client secret" in problem_at(page, "Client secret of the service principal")
+    assert "The secret is needed" in problem_at(page, "Client secret")
     provider.running.clusters.away = True
-    page.get_by_label("Client secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret").fill(CANARY)
     create(page)
     assert "does not answer" in page.get_by_role("alert").inner_text()
+    assert "Enter it again" in text_of(page)
     provider.running.clusters.away = False
     assert CANARY not in page.content()
-    page.get_by_label("Client secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret").fill(CANARY)
+    preview(page)
+    assert CANARY not in page.content()
+    page.get_by_label("Client secret").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
     bundle = provider.running.admin.fetch(command_on(page).split("'")[1])
@@ -176,12 +157,10 @@ def test_create_page_never_shows_client_secret_again(provider: Provider, open_pa
 def test_create_does_not_overwrite_node_created_concurrently(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     begin(page, provider, "race-1")
-    for _ in range(3):
-        go_on(page)
+    preview(page)
     provider.running.admin.put("race-1", token(labels={"of": "somebody-else"}))
     open_page.expect("status of 409")
     create(page)
-    assert step(page) == "Cluster and name"
     assert "already" in problem_at(page, "Node name")
     assert properties(provider, "race-1")["nodeConfig"]["labels"] == {"of": "somebody-else"}
 
@@ -190,10 +169,9 @@ def test_reader_cannot_create_and_page_names_required_role(entra_provider: Entra
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
     assert "Ask the cluster owner for the Contributor role" in text_of(page)
-    assert page.get_by_role("button", name="Next").count() == 0
+    assert page.get_by_role("button", name="Create node").count() == 0
     judge_on_every_screen(page, "create-reader")
-    form = {"step": "5", "to": "create", "method": "bootstrapToken", "drift": "log"}
-    answer = post(page, entra_provider, "/ui/create", cluster=PLANT.key, name="by-reader", **form)
+    answer = post(page, entra_provider, "/ui/create", cluster=PLANT.key, name="by-reader", to="save")
     assert answer.status == 403
     assert entra_provider.running.admin.get("by-reader").status == 404
     denied = entra_provider.running.admin.audit("by-reader").json["value"]

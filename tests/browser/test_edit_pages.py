@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.browser.accessibility import judge, judge_on_every_screen
-from tests.browser.navigation import fill_in, follow_link, post, press, sign_in, sign_in_by_entra, text_of
+from tests.browser.navigation import fill_in, follow, follow_link, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, client_of, principal
@@ -34,7 +34,7 @@ def edited(page: Page, provider: Provider, name: str) -> None:
 
 
 def save(page: Page) -> None:
-    press(page, "Save")
+    follow(page, page.get_by_role("button", name="Save", exact=True))
 
 
 def test_edit_form_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
@@ -90,8 +90,8 @@ def test_edit_shows_errors_at_fields_and_keeps_input_except_secrets(provider: Pr
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
     fill_in(page, {"Labels": "site=hall 9", "Kubernetes": "1.99.0"})
-    page.get_by_text("More settings").click()
-    page.get_by_label("New client secret").fill("typed-and-not-to-be-sent-back")
+    page.locator("#identity summary").click()
+    page.get_by_label("Client secret").fill("typed-and-not-to-be-sent-back")
     save(page)
     summary = page.get_by_role("alert")
     assert "2 errors" in summary.inner_text()
@@ -102,7 +102,7 @@ def test_edit_shows_errors_at_fields_and_keeps_input_except_secrets(provider: Pr
     described = (version.get_attribute("aria-describedby") or "").split()
     assert "newer than the cluster's API server" in page.locator(f"#{described[-1]}").inner_text()
     summary.get_by_role("link").first.click()
-    expect(page.locator("#labels:focus, #version-kubernetes:focus")).to_be_visible()
+    expect(page.locator("#nodeConfig-labels:focus, #versions-kubernetes:focus")).to_be_visible()
     assert "typed-and-not-to-be-sent-back" not in page.content()
     assert "Enter it again" in page.content()
 
@@ -233,7 +233,9 @@ def test_reader_post_to_edit_token_and_delete_is_refused(entra_provider: EntraPr
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
     etag = entra_provider.running.admin.get("press-1").json["etag"]
     for below in ("/edit", "/token", "/delete", "/revoke-key"):
-        answer = post(page, entra_provider, address("press-1", below), etag=etag, name="press-1", labels="a=b")
+        answer = post(
+            page, entra_provider, address("press-1", below), etag=etag, name="press-1", **{"nodeConfig-labels": "a=b"}
+        )
         assert answer.status == 403
         assert "Access denied" in answer.text()
     found = entra_provider.running.admin.get("press-1").json

@@ -41,7 +41,7 @@ def preview(page: Page) -> None:
 
 def rest(page: Page, document: Any) -> None:
     page.locator("#advanced summary").click()
-    page.get_by_label("Rest of the template as JSON").fill(json.dumps(document))
+    page.get_by_label("Other settings as JSON").fill(json.dumps(document))
 
 
 def wrong_at(page: Page, label: str) -> str:
@@ -163,7 +163,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
             "Labels": "site=hall 9",
             "Taints": "a:NoSchedule\nb:Never",
             "Kubernetes": "1.99.0",
-            "Rest of the template as JSON": '{"azureAuth": {"method": "servicePrincipal"}}',
+            "Other settings as JSON": '{"azureAuth": {"method": "servicePrincipal"}}',
         },
     )
     preview(page)
@@ -171,7 +171,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     assert "hall 9" in wrong_at(page, "Labels")
     assert "b:Never" in wrong_at(page, "Taints")
     assert "newer than the cluster's" in wrong_at(page, "Kubernetes")
-    assert "could act as each other" in wrong_at(page, "Rest of the template as JSON")
+    assert "could act as each other" in wrong_at(page, "Other settings as JSON")
     assert page.get_by_label("Labels").input_value() == "site=hall 9"
 
     page.goto(f"{provider.url}/ui/pools/new")
@@ -225,7 +225,7 @@ def test_hostile_input_is_escaped(provider: Provider, open_page: Opened, pool: s
     press(page, "Create pool")
     follow_link(page, "Edit")
     assert page.get_by_label("Description").input_value() == HOSTILE
-    assert "</textarea><script>" in page.get_by_label("Rest of the template as JSON").input_value()
+    assert "</textarea><script>" in page.get_by_label("Other settings as JSON").input_value()
     assert page.locator("main script, main img").count() == 0
     follow_link(page, "Cancel")
     follow_link(page, "Delete")
@@ -279,11 +279,11 @@ def test_contributor_cannot_set_what_only_owners_may(
     rest(page, {"nodeConfig": {"registryMirrors": {"docker.io": ["https://evil.example"]}}})
     assert "You are not an owner" in text_of(page)
     preview(page)
-    told = wrong_at(page, "Rest of the template as JSON")
+    told = wrong_at(page, "Other settings as JSON")
     assert "Only owners of the cluster can set properties.template.nodeConfig.registryMirrors" in told
-    assert "evil.example" in page.get_by_label("Rest of the template as JSON").input_value()
+    assert "evil.example" in page.get_by_label("Other settings as JSON").input_value()
     judge_on_every_screen(page, "pool-edit-not-owner")
-    page.get_by_label("Rest of the template as JSON").fill(json.dumps({"nodeConfig": MIRRORS}))
+    page.get_by_label("Other settings as JSON").fill(json.dumps({"nodeConfig": MIRRORS}))
     preview(page)
     press(page, "Save revision 2")
     assert shown(entra_provider, pool)["template"]["nodeConfig"] == {**MIRRORS, "maxPods": 60}
@@ -296,7 +296,7 @@ def test_save_without_preview_has_the_same_checks(
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.contributor, f"{pool_address(pool)}/edit")
     etag, edit = page.locator("input[name=etag]").last.input_value(), f"{pool_address(pool)}/edit"
-    form = {"etag": etag, "to": "save", "drift": "repair", "leaves": "yes"}
+    form = {"etag": etag, "to": "save", "nodeConfig-unbootstrapOnDelete": "yes"}
     assert post(page, entra_provider, edit, **form, rest="{}").status == 403
     exec_template = json.dumps({"kubernetesAuth": {"method": "exec"}, "nodeConfig": MIRRORS})
     assert post(page, entra_provider, edit, **form, rest=exec_template).status == 400
@@ -313,7 +313,7 @@ def test_reader_cannot_create_edit_or_delete(entra_provider: EntraProvider, open
     sign_in_by_entra(page, entra_provider, entra_provider.reader, pool_address(pool))
     assert page.get_by_role("link", name="Edit").or_(page.get_by_role("link", name="Delete")).count() == 0
     etag = entra_provider.running.admin.pool("GET", pool).json["etag"]
-    form = {"etag": etag, "name": pool, "to": "save", "labels": "a=b", "cluster": PLANT.key}
+    form = {"etag": etag, "name": pool, "to": "save", "nodeConfig-labels": "a=b", "cluster": PLANT.key}
     for path in (f"{pool_address(pool)}/edit", f"{pool_address(pool)}/delete", "/ui/pools/new"):
         answer = post(page, entra_provider, path, **form)
         assert answer.status == 403
@@ -333,7 +333,7 @@ def test_forged_forms_are_refused(provider: Provider, open_page: Opened, pool: s
     page = open_page()
     sign_in(page, provider, pool_address(pool))
     etag = provider.running.admin.pool("GET", pool).json["etag"]
-    body = {"etag": etag, "name": f"{pool}y", "to": "save", "labels": "a=b", "cluster": PLANT.key}
+    body = {"etag": etag, "name": f"{pool}y", "to": "save", "nodeConfig-labels": "a=b", "cluster": PLANT.key}
     for path in (f"{pool_address(pool)}/edit", f"{pool_address(pool)}/delete", "/ui/pools/new"):
         assert post(page, provider, path, **body, csrf="x").status == 403
         assert post(page, provider, path, **body, origin="https://evil.example").status == 403

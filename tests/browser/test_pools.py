@@ -10,7 +10,7 @@ import pytest
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.navigation import follow, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.test_node_page import address
-from tests.browser.wizard import create, go_on
+from tests.browser.wizard import create, preview
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
@@ -101,21 +101,18 @@ def test_fleet_page_filters_by_pool(provider: Provider, open_page: Opened, pool:
     judge_on_every_screen(page, "fleet-of-pool")
 
 
-def test_wizard_creates_a_node_in_a_pool(provider: Provider, open_page: Opened, pool: str) -> None:
+def test_form_creates_a_node_in_a_pool(provider: Provider, open_page: Opened, pool: str) -> None:
     fill(provider, pool, 0)
     page = open_page()
     sign_in(page, provider, "/ui/create")
     page.get_by_label("Node name").fill(f"{pool}-new")
     open_page.expect("400")
     page.get_by_role("textbox", name="Pool").fill("nowhere")
-    go_on(page)
+    preview(page)
     assert "has no pool 'nowhere'" in text_of(page)
     page.get_by_role("textbox", name="Pool").fill(pool)
-    for _ in range(4):
-        go_on(page)
-    assert '"maxPods": 60' in page.get_by_label("Template of the pool").inner_text()
-    assert "As the pool says" in text_of(page)
-    assert "110" not in text_of(page)
+    preview(page)
+    assert '"maxPods": 60' in page.get_by_label("Settings with the pool").inner_text()
     judge_on_every_screen(page, "create-in-pool")
     create(page)
     page.wait_for_url("**/joining")

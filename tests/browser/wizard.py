@@ -1,11 +1,11 @@
-"""Fills in the steps of the form that creates a node."""
+"""Fills in the form that creates a node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from tests.browser.navigation import follow, press, sign_in
+from tests.browser.navigation import press, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -17,14 +17,12 @@ CANARY = "canary-Qw97-never-to-be-seen"
 
 
 def begin(page: Page, provider: Provider, name: str) -> None:
-    """Completes the first step."""
     sign_in(page, provider, "/ui/create")
     page.get_by_label("Node name").fill(name)
-    go_on(page)
 
 
-def go_on(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Next", exact=True))
+def preview(page: Page) -> None:
+    press(page, "Preview")
 
 
 def create(page: Page) -> None:
@@ -38,8 +36,6 @@ def command_on(page: Page) -> str:
 def create_with_token(page: Page, provider: Provider, name: str) -> None:
     """Creates a node with only a name."""
     begin(page, provider, name)
-    for _ in range(3):
-        go_on(page)
     create(page)
     page.wait_for_url("**/joining")
 
@@ -47,9 +43,7 @@ def create_with_token(page: Page, provider: Provider, name: str) -> None:
 def create_with_principal(page: Page, provider: Provider, name: str) -> None:
     begin(page, provider, name)
     choose_principal(page)
-    for _ in range(3):
-        go_on(page)
-    page.get_by_label("Client secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
 

@@ -16,7 +16,7 @@ from tests.browser.accessibility import judge
 from tests.browser.browsers import running_browser
 from tests.browser.navigation import follow, follow_link, give_key, press
 from tests.browser.viewports import Opened
-from tests.browser.wizard import create, go_on
+from tests.browser.wizard import create
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -49,17 +49,12 @@ def describe(page: Page, lab: Lab) -> None:
     identity = lab.azure.directory.service_principal(NAME, secret)
     follow(page, page.get_by_role("link", name="Create node").first)
     page.get_by_label("Node name").fill(NAME)
-    go_on(page)
-    page.get_by_label("Service principal").check()
+    page.get_by_label("Service principal", exact=True).check()
     page.get_by_label("Application (client) ID").fill(identity.client_id)
-    go_on(page)
+    page.get_by_label("Client secret").fill(secret)
     page.get_by_label("Managed node").check()
     page.get_by_label("Drift policy").select_option("log")
-    go_on(page)
-    page.get_by_role("group", name="Label 1").get_by_label("Key").fill("site")
-    page.get_by_role("group", name="Label 1").get_by_label("Value").fill("factory")
-    go_on(page)
-    page.get_by_label("Client secret of the service principal").fill(secret)
+    page.get_by_label("Labels", exact=True).fill("site=factory")
     create(page)
 
 
@@ -88,9 +83,9 @@ def test_node_is_created_edited_and_deleted_in_dashboard(
     expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)
     judge(page, "e2e-node")
     follow_link(page, "Edit")
-    labels = page.get_by_label("Labels")
+    labels = page.get_by_label("Labels", exact=True)
     labels.fill(re.sub("factory", "hall-2", labels.input_value()))
-    follow(page, page.get_by_role("button", name=re.compile("Save")))
+    follow(page, page.get_by_role("button", name="Save", exact=True))
     until(lambda: label_of(lab, "site") == "hall-2", "the Node has the label")
 
     machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
@@ -98,7 +93,7 @@ def test_node_is_created_edited_and_deleted_in_dashboard(
     expect(changed).to_contain_text("/etc/containerd/config.toml", timeout=LONG)
     follow_link(page, "Edit")
     page.get_by_label("Drift policy").select_option("repair")
-    follow(page, page.get_by_role("button", name=re.compile("Save")))
+    follow(page, page.get_by_role("button", name="Save", exact=True))
     expect(changed).to_contain_text("False", timeout=LONG)
 
     follow_link(page, "Delete")

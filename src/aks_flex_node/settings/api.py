@@ -26,11 +26,18 @@ API_ONLY: dict[str, Any] = {
             rule=values.pool_name,
             per_node=True,
             flag="--pool",
+            form="Pool",
         ),
     ],
     "azureAuth.method": Annotated[
         Literal["servicePrincipal", "managedIdentity", "arc", "none"],
-        Setting("Azure identity of the node's agent.", CONTRIBUTOR, CREDENTIALS, flag="--auth-method"),
+        Setting(
+            "Azure identity of the node's agent.",
+            CONTRIBUTOR,
+            CREDENTIALS,
+            flag="--auth-method",
+            form="Azure identity",
+        ),
     ],
     "azureAuth.servicePrincipal.certificateOnMachine": Annotated[
         bool,
@@ -40,6 +47,7 @@ API_ONLY: dict[str, Any] = {
             CREDENTIALS,
             per_node=True,
             flag="--certificate-on-machine --cert-on-machine",
+            form="Certificate on the machine",
         ),
     ],
     "azureAuth.managedIdentity.principalId": Annotated[
@@ -51,6 +59,7 @@ API_ONLY: dict[str, Any] = {
             rule=values.entra_id,
             per_node=True,
             flag="--principal-id",
+            form="Object ID of the identity",
         ),
     ],
     "azureAuth.arc.principalId": Annotated[
@@ -62,6 +71,7 @@ API_ONLY: dict[str, Any] = {
             rule=values.entra_id,
             per_node=True,
             flag="--principal-id",
+            form="Object ID of the machine's identity",
         ),
     ],
     "kubernetesAuth.useAzureAuth": Annotated[
@@ -105,12 +115,11 @@ def settings_data() -> list[dict[str, Any]]:
     for path, each in sorted(api_settings().items()):
         shape, setting = FieldType.of(each.annotation), each.setting
         bounds = {name: shape.metadata_value(name) for name in ("ge", "le")}
-        of = get_args(shape.inner)
-        inner = of[0] if get_origin(shape.inner) is tuple else shape.inner
+        kind, choices = value_kind(shape.inner)
         row = {
             "path": path,
-            "kind": _kind(shape.inner),
-            "choices": list(get_args(inner)) if get_origin(inner) is Literal else [],
+            "kind": kind,
+            "choices": choices,
             "help": setting.help,
             **{word: value for word, value in bounds.items() if value is not None},
             **{word: getattr(setting, word) for word in ("who", "reaches", "disturbs")},
@@ -121,13 +130,14 @@ def settings_data() -> list[dict[str, Any]]:
     return rows
 
 
-def _kind(inner: Any) -> str:
+def value_kind(inner: Any) -> tuple[str, list[str]]:
+    """Returns the kind of a type for command lines and forms, and the choices of a text or of a list's items."""
     origin, of = get_origin(inner), get_args(inner)
     if origin is dict:
-        return "json" if of[1] is object else "map" if of[1] is str else "lists"
+        return "json" if of[1] is object else "map" if of[1] is str else "lists", []
     if origin is tuple:
-        return "taints" if of[0] is Taint else "list"
-    return "text" if origin is Literal else KINDS[inner]
+        return "taints" if of[0] is Taint else "list", list(get_args(of[0]))
+    return ("text", list(of)) if origin is Literal else (KINDS[inner], [])
 
 
 @cache

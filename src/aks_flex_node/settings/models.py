@@ -58,6 +58,7 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.kubernetes",
+            form="Kubernetes",
             flag="--kubernetes-version",
             aks="components.kubernetes",
         ),
@@ -86,6 +87,7 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.containerd",
+            form="containerd",
             flag="--containerd-version",
             aks="components.containerd",
         ),
@@ -124,6 +126,7 @@ class Runc(ConfigModel, frozen=True, kw_only=True):
             disturbs=DRAIN,
             rule=kubernetes.version,
             api="versions.runc",
+            form="runc",
             flag="--runc-version",
             aks="components.runc",
         ),
@@ -149,6 +152,7 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
             VERSIONS,
             rule=kubernetes.version,
             api="versions.cni",
+            form="CNI plugins",
             flag="--cni-version",
             aks="networking.cniVersion",
         ),
@@ -181,6 +185,7 @@ class Npd(ConfigModel, frozen=True, kw_only=True):
             VERSIONS,
             rule=kubernetes.version,
             api="versions.npd",
+            form="node-problem-detector",
             flag="--npd-version",
         ),
     ] = "1.34.0"
@@ -367,6 +372,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             CREDENTIALS,
             disturbs=KUBELET,
             api="kubernetesAuth.method",
+            form="Authentication of the kubelet",
             flag="--kubernetes-auth",
             owner_value="exec",
         ),
@@ -432,6 +438,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.label_value,
             name_rules=(kubernetes.label_key, kubernetes.own_label),
             api="nodeConfig.labels",
+            form="Labels",
             flag="--labels --label",
         ),
     ] = field(default_factory=dict)
@@ -442,6 +449,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.taints",
+            form="Taints",
             flag="--taints --taint",
         ),
     ] = ()
@@ -454,6 +462,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
             NOTHING,
             disturbs=KUBELET,
             api="nodeConfig.maxPods",
+            form="Maximum pods",
             flag="--max-pods",
             kubelet="maxPods",
         ),
@@ -551,6 +560,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
             VERSIONS,
             api_rule=kubernetes.version,
             api="versions.agent",
+            form="Agent",
             flag="--agent-version",
         ),
     ] = None
@@ -571,6 +581,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.unbootstrapOnDelete",
+            form="Unbootstrap the machine when the node is deleted",
         ),
     ] = True
     drift_seconds: Annotated[
@@ -662,6 +673,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.days",
+            form="Days",
             flag="--window-days --window-day",
         ),
     ] = ()
@@ -672,6 +684,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.start",
+            form="Start time",
             flag="--window-start",
         ),
     ] = None
@@ -683,6 +696,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.durationMinutes",
+            form="Duration in minutes",
             flag="--window-minutes",
         ),
     ] = 60
@@ -694,6 +708,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
             NOTHING,
             rule=values.time_zone,
             api="nodeConfig.updatePolicy.maintenanceWindow.timeZone",
+            form="Time zone",
             flag="--window-time-zone",
         ),
     ] = "UTC"
@@ -746,6 +761,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.paused",
+            form="Pause changes",
             flag="--pause / --resume",
         ),
     ] = False
@@ -851,6 +867,7 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.driftPolicy",
+            form="Drift policy",
             flag="--drift-policy",
         ),
     ] = "repair"
@@ -870,6 +887,7 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             CONTRIBUTOR,
             NOTHING,
             api="continuousMonitoring",
+            form="Managed node",
             flag="--continuous-monitoring --monitor / --no-monitor",
         ),
     ] = False

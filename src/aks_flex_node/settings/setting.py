@@ -71,6 +71,7 @@ class Setting(Struct, frozen=True):
     per_node: bool = False  # of one machine; the template of a pool cannot have it
     flag: str = ""  # its options, the first under the name of all command lines: `--pause --hold / --resume`
     kubelet: str = ""  # the field of the KubeletConfiguration that it is written to
+    form: str = ""  # the label of its field in the forms of the dashboard; empty: it is edited as JSON
     aks: str = ""  # its name in the bootstrap data of an AKS pool
     owner_value: str = ""  # the only value that needs the role owner
     provider_value: str = ""  # the only value that a provider can send

@@ -18,8 +18,6 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_renderer, page_request
 from aks_flex_rp.dashboard.audit_page import AuditPage
-from aks_flex_rp.dashboard.create_page import CreatePage
-from aks_flex_rp.dashboard.edit_page import EditPage
 from aks_flex_rp.dashboard.enrolment_pages import EnrolmentPages
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
@@ -28,11 +26,11 @@ from aks_flex_rp.dashboard.node_actions import NodeActions
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
-from aks_flex_rp.dashboard.pool_form_page import PoolFormPage
 from aks_flex_rp.dashboard.pool_pages import PoolPages
 from aks_flex_rp.dashboard.rollout_pages import RolloutPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
+from aks_flex_rp.dashboard.settings_pages import NodeFormPage, PoolFormPage
 from aks_flex_rp.dashboard.sign_in import EntraSignIn, FailedSignIns, SignInPage
 
 if TYPE_CHECKING:
@@ -70,8 +68,11 @@ class Dashboard:
     def routes(self) -> list[Route]:
         shared = (self.pages, self.scopes, self.arm)
         sign_in, actions = self.sign_in_page, NodeActions(*shared, self.url_cookie)
-        edit_page, create_page = EditPage(*shared), CreatePage(*shared, self.url_cookie)
-        pools, pool_form = PoolPages(*shared), PoolFormPage(*shared)
+        node_form, pools, pool_form = (
+            NodeFormPage(*shared, self.url_cookie),
+            PoolPages(*shared),
+            PoolFormPage(*shared),
+        )
         enrolments, rollouts, audit = EnrolmentPages(*shared), RolloutPages(*shared), AuditPage(*shared)
         return [
             *self._open("/ui/sign-in", sign_in.ask),
@@ -82,13 +83,13 @@ class Dashboard:
             *self._closed("/ui/sign-out", post=sign_in.sign_out),
             *self._closed("/", FleetPage(*shared, FleetCounter(self.arm.nodes.commands.context.store)).show),
             *self._closed(NODE_PATH, NodeDetailPage(*shared).show),
-            *self._closed(f"{NODE_PATH}/edit", edit_page.ask, edit_page.save),
+            *self._closed(f"{NODE_PATH}/edit", node_form.ask, node_form.save),
             *self._closed(f"{NODE_PATH}/token", actions.ask_token, actions.renew_token),
             *self._closed(f"{NODE_PATH}/delete", actions.ask_delete, actions.delete),
             *self._closed(f"{NODE_PATH}/revoke-key", actions.ask_revoke_key, actions.revoke_key),
             *self._closed(f"{NODE_PATH}/resume", post=actions.resume),
             *self._closed(f"{NODE_PATH}/joining", JoinPage(*shared, self.url_cookie).show),
-            *self._closed("/ui/create", create_page.show, create_page.take),
+            *self._closed("/ui/create", node_form.ask_new, node_form.create),
             *self._closed("/ui/pools", pools.show_all),
             *self._closed("/ui/pools/new", pool_form.ask_new, pool_form.create),
             *self._closed(POOL_PATH, pools.show),

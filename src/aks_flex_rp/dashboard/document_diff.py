@@ -11,10 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.resource.effective import changed_values
+from aks_flex_rp.resource.view import format_taint
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aks_flex_rp.store.model import AuditEvent
 
@@ -99,6 +101,19 @@ def _remove(document: Document, path: Path) -> None:
 def diff_lines(found: Mapping[str, ValueChange]) -> list[DiffLine]:
     """Returns one line per leaf, in the order of the names."""
     return [line for name, (old, new) in found.items() for line in _lines(name, _leaves(old), _leaves(new))]
+
+
+def setting_lines(before: Document, after: Document) -> list[DiffLine]:
+    """Returns the changes of settings, one line per value, and a taint as kubectl writes it."""
+    return changed_lines(changed_values(before, after))
+
+
+def changed_lines(changes: Mapping[str, Sequence[object]]) -> list[DiffLine]:
+    return diff_lines({path: (_plain(path, old), _plain(path, new)) for path, (old, new) in changes.items()})
+
+
+def _plain(path: str, value: object) -> object:
+    return format_taint(value) if isinstance(value, dict) and path.startswith("nodeConfig.taints[") else value
 
 
 def _lines(name: str, before: Mapping[Path, str], after: Mapping[Path, str]) -> Iterator[DiffLine]:

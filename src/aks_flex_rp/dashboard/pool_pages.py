@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import rollout_view
+from aks_flex_rp.dashboard.document_diff import changed_lines
 from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import redirect
-from aks_flex_rp.dashboard.pool_form import template_lines
 from aks_flex_rp.nodes.pool_apply import PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
@@ -145,7 +145,7 @@ class PoolPages(DashboardPage):
             **found.about,
             counts=await self.pool_commands.counts(pool),
             template=json.dumps(pool.template, indent=2, ensure_ascii=False),
-            revisions=[RevisionRow(each, tuple(template_lines(each.changes))) for each in revisions],
+            revisions=[RevisionRow(each, tuple(changed_lines(each.changes))) for each in revisions],
             nodes=nodes.nodes,
             more_nodes=nodes.after is not None,
             rollouts=await rollout_view.pool_rollouts(self.store, pool),

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.dashboard.edit_form import FieldError, ParsedForm, parse_labels, parse_number, problems_of
+from aks_flex_rp.dashboard.setting_fields import FieldError, ParsedForm, parse_labels, parse_number, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -11,11 +11,10 @@ from aks_flex_rp.api.rollout_routes import check_name
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import rollout_form, rollout_view
-from aks_flex_rp.dashboard.edit_form import FieldError
-from aks_flex_rp.dashboard.edit_page import EditSheet
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import redirect
 from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS, RolloutLinks
+from aks_flex_rp.dashboard.setting_fields import FieldError, FormSheet
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.rollouts.commands import ORDERS
 from aks_flex_rp.rollouts.view import rollout_id
@@ -133,12 +132,12 @@ class RolloutPages(DashboardPage):
         revision = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 16 else pool.number
         name = rollout_form.suggested_name(revision, {each.key for each in known})
         values = {**rollout_form.DEFAULTS, "name": name, "revision": str(revision)}
-        return await self._start_form(visit, found, EditSheet(values))
+        return await self._start_form(visit, found, FormSheet(values))
 
     async def start(self, visit: PageRequest) -> Response:
         """Starts the roll-out of a posted form, or shows the form again with its errors."""
         found = await self.pool(visit, Operation.WRITE_ROLLOUT)
-        sheet, parsed = EditSheet(rollout_form.posted_values(visit.form)), rollout_form.parse_rollout_form(visit.form)
+        sheet, parsed = FormSheet(rollout_form.posted_values(visit.form)), rollout_form.parse_rollout_form(visit.form)
         if parsed.errors:
             return await self._start_form(visit, found, replace(sheet, errors=tuple(parsed.errors)))
         name = sheet.values["name"].strip()
@@ -157,7 +156,7 @@ class RolloutPages(DashboardPage):
         return redirect(found.shown_cluster.rollout(found.pool.key, made.key))
 
     async def _start_form(
-        self, visit: PageRequest, found: VisitedPool, sheet: EditSheet, status: int = 0
+        self, visit: PageRequest, found: VisitedPool, sheet: FormSheet, status: int = 0
     ) -> Response:
         pool = found.pool
         versions = await self.store.pool_versions(pool)

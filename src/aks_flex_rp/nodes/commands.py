@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
+    from aks_flex_rp.resource.validation import DesiredNode
     from aks_flex_rp.store.model import Node
 
 AZURE_NOTE = (
@@ -129,12 +129,7 @@ class NodeCommands:
 
         async def write(node: Node | None) -> WriteResult:
             nonlocal conflict
-            preconditions.check(node, name)
-            template = await PoolTemplates(self.context.store).for_node(cluster, body, node)
-            desired = self._validate(cluster, name, body, node, preconditions, template)
-            await WriteChecks(self.context).check(cluster, name, desired, node, request)
-            if not preconditions.override_rollout:
-                await RolloutGuard(self.context.store).check_node(cluster.key, name, desired, node)
+            desired = await self._desired(cluster, name, body, node, preconditions, request)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             newest = 0
@@ -157,6 +152,18 @@ class NodeCommands:
             await self.delete(cluster, name, Preconditions(), request)  # the pool was deleted during the write
             raise errors.invalid_request([pool_missing(pool.name)])
         return written
+
+    async def preview(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        preconditions: Preconditions,
+        request: RequestContext,
+    ) -> DesiredNode:
+        """Returns what a write with this body would make of the node, after the same checks. Writes no node."""
+        before = await self.context.store.node(cluster.key, name.lower())
+        return await self._desired(cluster, name, body, before, preconditions, request)
 
     async def regenerate(
         self,
@@ -247,19 +254,24 @@ class NodeCommands:
             await self.context.store.record(event)
         return done
 
-    def _validate(
+    async def _desired(
         self,
         cluster: ClusterInfo,
         name: str,
         body: dict[str, Any],
         node: Node | None,
         preconditions: Preconditions,
-        template: PoolTemplate | None,
+        request: RequestContext,
     ) -> DesiredNode:
+        preconditions.check(node, name)
+        template = await PoolTemplates(self.context.store).for_node(cluster, body, node)
         context = validation_context(self.context, cluster, node, allow_downgrade=preconditions.allow_downgrade)
         desired = validation.validate_body(body, name, context, template)
         if isinstance(desired, list):
             raise errors.invalid_request(desired)
+        await WriteChecks(self.context).check(cluster, name, desired, node, request)
+        if not preconditions.override_rollout:
+            await RolloutGuard(self.context.store).check_node(cluster.key, name, desired, node)
         return desired
 
     async def _write(
