@@ -11,6 +11,7 @@ from msgspec import Meta, field
 
 from aks_flex_node.agent.components import catalog
 from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.settings import setting as table
 from aks_flex_node.settings.base import ConfigModel
 from tests.unit.agent.builders import MACHINE, config_of, files_of
 
@@ -26,7 +27,8 @@ def names_of(text: str, **known: Any) -> dict[str, Any]:
 
 
 def test_example_component_passes_example_test_from_guide() -> None:
-    setting = names_of(SETTING, ConfigModel=ConfigModel, Annotated=Annotated, Meta=Meta, field=field)
+    known = {**vars(table), "ConfigModel": ConfigModel, "Annotated": Annotated, "Meta": Meta, "field": field}
+    setting = names_of(SETTING, **{name: each for name, each in known.items() if not name.startswith("__")})
     component = names_of(COMPONENT)
 
     def config(values: dict[str, object]) -> SimpleNamespace:
@@ -46,7 +48,8 @@ def test_component_guide_names_existing_files() -> None:
     named = set(re.findall(r"`((?:components|config|reconcile|jobs)/[a-z_/]+\.py)`", GUIDE)) - {
         "components/banner/__init__.py"
     }
-    assert {"components/catalog.py", "config/models.py", "reconcile/resources.py"} <= named
+    assert {"components/catalog.py", "reconcile/resources.py"} <= named
+    assert "`../settings/models.py`" in GUIDE
     assert [name for name in named if not (agent / name).exists()] == []
     assert "vpn, system, runc, containerd" in (agent / "components/catalog.py").read_text()
     assert {"runc", "npd"} <= set(catalog.COMPONENT_NAMES)

@@ -1,15 +1,16 @@
-"""The policy of this machine (/etc/aks-flex-node/policy.yaml): what its administrator forbids to a provider or an AKS
-pool.
+"""The policy of a machine: what its administrator forbids to a provider, an AKS pool and operations of the cluster.
 
-    forbid: [agentUpdates, clusterChanges, execAuthentication, vpnChanges, unbootstrap]
+    forbid: [cluster, programs, azure.vpn, agent.version, unbootstrap]
     artifactHosts: [mirror.example]     # in addition to the publishers'; without it, all hosts are allowed
 
-Without the file, nothing is forbidden. A file that cannot be read or understood forbids everything that it could.
+An entry of `forbid` is what settings reach in the table of settings, the path of a setting or a section, or the
+removal of the node. Without the file, nothing is forbidden. A file that cannot be read or understood forbids
+everything that settings reach.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
@@ -17,16 +18,21 @@ from aks_flex_node.errors import MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.models import NodeConfig
+from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, MACHINE, NAMES, NOTHING, PROVIDER, VERSIONS, Reach
+from aks_flex_node.settings.table import all_entries, by_path, keys, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aks_flex_node.settings.table import ConfigKey
+
 
 POLICY_FILE = "/etc/aks-flex-node/policy.yaml"
 REFUSED_BY_POLICY = "RefusedByPolicy"  # reason of an update that was not applied
-AGENT_UPDATES, EXEC_AUTHENTICATION = "agentUpdates", "execAuthentication"
-CLUSTER_CHANGES, VPN_CHANGES, UNBOOTSTRAP = "clusterChanges", "vpnChanges", "unbootstrap"
-FORBIDDABLE = (AGENT_UPDATES, CLUSTER_CHANGES, EXEC_AUTHENTICATION, VPN_CHANGES, UNBOOTSTRAP)
+UNBOOTSTRAP = "unbootstrap"  # the removal of the node, which is no setting
+AGENT_VERSION = "agent.version"
+WORDS = (*(each for each in get_args(Reach) if each != NOTHING), UNBOOTSTRAP)
+JOIN_REACHES = (NAMES, VERSIONS, CREDENTIALS, CLUSTER)  # of settings that a machine has from the join on
 KEYS = ("forbid", "artifactHosts")
 MAX_POLICY_BYTES = 1 << 16
 
@@ -38,8 +44,13 @@ class Policy:
     exists: bool = False
     problem: str = ""  # why the file cannot be used
 
-    def forbids(self, what: str) -> bool:
-        return what in self.forbidden
+    def forbids(self, what: str) -> str:
+        """Returns the entry that forbids a change of a setting, or the removal of the node; empty if none does."""
+        parts = what.split(".")
+        names = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+        if key := by_path().get(what):
+            names.append(key.setting.reaches)
+        return next((name for name in names if name in self.forbidden), "")
 
     def describe(self) -> str:
         """Returns the policy in one line, for people."""
@@ -58,16 +69,12 @@ class Policy:
         return list(self._violations(config, current))
 
     def _violations(self, config: NodeConfig, current: NodeConfig | None) -> Iterator[str]:
-        version, running = config.agent.version or "", (current.agent.version or "") if current else ""
-        if self.forbids(AGENT_UPDATES) and version != running:
-            yield f"agent.version {version or '(the installed program)'} ({AGENT_UPDATES})"
-        if self.forbids(EXEC_AUTHENTICATION) and kubelet_auth(config) == "exec":
-            yield f"node.kubelet.auth exec ({EXEC_AUTHENTICATION})"
-        before = current.azure.vpn if current else NodeConfig().azure.vpn
-        if self.forbids(VPN_CHANGES) and config.azure.vpn != before:
-            yield f"azure.vpn ({VPN_CHANGES})"
-        if self.forbids(CLUSTER_CHANGES) and current:
-            yield from (f"{path} ({CLUSTER_CHANGES})" for path in cluster_changes(config, current))
+        for key in keys():
+            # A provider cannot set what only the machine may. A secret proves an identity, which is compared.
+            is_compared = key.setting.who != MACHINE and key.kind != "secret"
+            entry = self.forbids(key.path) if is_compared else ""
+            if entry and _changes(key, config, current):
+                yield key.path if entry == key.path else f"{key.path} ({entry})"
         if self.artifact_hosts is not None:
             allowed = set(self._hosts())
             known = set(image_sources(current)) if current else set()  # they are no change
@@ -75,7 +82,33 @@ class Policy:
             yield from (f"{path} (artifactHosts)" for path, url in sources if host_of(url) not in allowed)
 
 
-EVERYTHING = frozenset(FORBIDDABLE)
+def _changes(key: ConfigKey, config: NodeConfig, current: NodeConfig | None) -> bool:
+    """Returns whether a configuration changes a setting. A join gives a machine its name, identity, cluster and
+    versions, so these are no change before it. A value that needs an owner is always one: exec.
+    """
+    setting, value = key.setting, _comparable(key, config)
+    if setting.owner_value and value == setting.owner_value:
+        return True
+    if current is None:
+        is_given = setting.who == PROVIDER or setting.reaches in JOIN_REACHES
+        return value != key.default and not (is_given and key.path != AGENT_VERSION)
+    before = _comparable(key, current)
+    if setting.owner_value and before == setting.owner_value:
+        return False  # what needs no owner is safer
+    is_known = setting.reaches != CLUSTER or (before and value)  # what is not set names no other cluster
+    return bool(is_known) and value != before
+
+
+def _comparable(key: ConfigKey, config: NodeConfig) -> object:
+    """Returns the value of a setting in a form that is equal for values with the same meaning."""
+    value = value_at(config, key)
+    if key.path == "node.kubelet.auth":
+        return kubelet_auth(config)
+    if key.path == "node.kubelet.serverURL":
+        return address_of(value) if isinstance(value, str) else None
+    if key.path == "node.kubelet.caCertData":
+        return (ca_certificate(config) or b"").split()
+    return value.lower() if key.setting.reaches == CLUSTER and isinstance(value, str) else value
 
 
 def read_policy(host: Host) -> Policy:
@@ -116,8 +149,10 @@ def convert_policy(document: Any) -> Policy:
     if unknown := [str(key) for key in document if key not in KEYS]:
         raise ValueError(f"has the unknown key {unknown[0][:80]!r} (known: {', '.join(KEYS)})")
     forbidden, hosts = (_texts(name, document.get(name)) for name in KEYS)
-    if wrong := [each for each in forbidden or () if each not in FORBIDDABLE]:
-        raise ValueError(f"forbids {wrong[0][:80]!r}, which is unknown (known: {', '.join(FORBIDDABLE)})")
+    known = {*WORDS, *(each.path for each in all_entries())}
+    if wrong := [each for each in forbidden or () if each not in known]:
+        words = f"{', '.join(WORDS)}, and the paths of settings and sections, such as azure.vpn"
+        raise ValueError(f"forbids {wrong[0][:80]!r}, which is unknown (known: {words})")
     allowed = None if hosts is None else frozenset(each.lower() for each in hosts)
     return Policy(frozenset(forbidden or ()), allowed, exists=True)
 
@@ -129,7 +164,7 @@ def _texts(name: str, value: Any) -> list[str] | None:
 
 
 def strictest(problem: str) -> Policy:
-    return Policy(EVERYTHING, frozenset(), exists=True, problem=problem)
+    return Policy(frozenset(WORDS), frozenset(), exists=True, problem=problem)
 
 
 def artifact_urls(config: NodeConfig) -> Iterator[tuple[str, str]]:
@@ -152,16 +187,6 @@ def image_registry(image: str) -> str:
     """Returns the registry of an image. A first part without dot and port is part of a name on Docker Hub."""
     first, slash, _ = image.partition("/")
     return first if slash and (set(".:") & set(first) or first == "localhost") else "docker.io"
-
-
-def cluster_changes(config: NodeConfig, current: NodeConfig) -> Iterator[str]:
-    """Yields the settings by which the node would obey another API server: its address and its CA."""
-    before, after = current.node.kubelet.server_url, config.node.kubelet.server_url
-    if before and after and address_of(before) != address_of(after):
-        yield "node.kubelet.serverURL"
-    trusted, authority = ca_certificate(current), ca_certificate(config)
-    if trusted and authority and trusted.split() != authority.split():
-        yield "node.kubelet.caCertData"
 
 
 def publisher_hosts() -> set[str]:

@@ -22,7 +22,7 @@ from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_CONFIG
-from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
+from aks_flex_node.agent.policy import AGENT_VERSION, read_policy, refuse_by_policy
 from aks_flex_node.errors import ArtifactError, CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult, Host, read_text
@@ -157,8 +157,8 @@ class SelfUpdate:
             return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
             policy = read_policy(self.engine.host)
-            forbidden = [f"agent.version {self.engine.config.agent.version} ({AGENT_UPDATES})"]
-            refuse_by_policy(policy, forbidden if policy.forbids(AGENT_UPDATES) else [])
+            forbidden = [f"{AGENT_VERSION} {self.engine.config.agent.version}"]
+            refuse_by_policy(policy, forbidden if policy.forbids(AGENT_VERSION) else [])
             self._refuse_older()
             self._install()
             self._check()

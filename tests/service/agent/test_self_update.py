@@ -156,7 +156,7 @@ def test_older_version_is_refused_until_a_person_permits_it(bench: Bench) -> Non
 
 def test_version_that_the_policy_forbids_is_not_installed(bench: Bench) -> None:
     """The administrator writes the policy after the provider's order has been accepted."""
-    bench.apply(WriteFile(POLICY_FILE, b"forbid: [agentUpdates]\n"))
+    bench.apply(WriteFile(POLICY_FILE, b"forbid: [agent.version]\n"))
     failed(bench, "0.2.0", "refused-by-policy")
     assert bench.stat(program(bench, "0.2.0")) is None
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import fields, replace
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.policy import (
-    FORBIDDABLE,
     POLICY_FILE,
+    WORDS,
     Policy,
     parse_policy,
     read_policy,
@@ -19,6 +20,8 @@ from aks_flex_node.agent.policy import (
 )
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, WriteFile
+from aks_flex_node.settings.setting import MACHINE
+from aks_flex_node.settings.table import ConfigSection, find_entry, keys
 from tests.remedies.catalogue import advice
 from tests.unit.agent.builders import config_of, empty_host
 from tests.unit.agent.config.builders import PEM, Settings
@@ -31,17 +34,16 @@ if TYPE_CHECKING:
 
     from tests.hosts.recorded import RecordedHost
 
-ALL = f"forbid: [{', '.join(FORBIDDABLE)}]\nartifactHosts: []\n"
 PRINCIPAL = {
     "azure.servicePrincipal.clientId": "11111111-1111-1111-1111-111111111111",
     "azure.servicePrincipal.clientSecret": "canary",
     "azure.tenantId": "22222222-2222-2222-2222-222222222222",
 }
 ORDERS: dict[str, Settings] = {
-    "agentUpdates": {"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"},
-    "execAuthentication": {**PRINCIPAL, "node.kubelet.auth": "exec"},
-    "vpnChanges": {"azure.vpn.p2sGatewayCIDR": "172.16.0.0/24"},
-    "clusterChanges": {"node.kubelet.serverURL": "https://evil.example:443"},
+    "agent.version": {"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"},
+    "node.kubelet.auth": {**PRINCIPAL, "node.kubelet.auth": "exec"},
+    "azure.vpn": {"azure.vpn.p2sGatewayCIDR": "172.16.0.0/24"},
+    "cluster": {"node.kubelet.serverURL": "https://evil.example:443"},
     "artifactHosts": {"artifacts.baseURL": "https://evil.example/mirror"},
 }
 IMAGES: list[Settings] = [
@@ -51,6 +53,78 @@ IMAGES: list[Settings] = [
 ]
 
 
+REMOTE = {key.path: key for key in keys() if key.setting.who != MACHINE and key.kind != "secret"}
+VALUES: dict[str, tuple[object, object]] = {
+    "node.kubelet.auth": ("certificate", "bootstrapToken"),
+    "node.kubelet.serverURL": ("https://cluster.example", "https://evil.example:443"),
+    "node.kubelet.caCertData": (PEM, PEM.replace("MIIBITCB", "MIIBITCC")),
+}
+
+
+def with_value(model: Any, path: str, value: object, above: str = "") -> Any:
+    """Returns a configuration with another value, which need not be valid. Sections that are not set are added."""
+    name, _, below = path.partition(".")
+    entry, _ = find_entry(f"{above}.{name}".lstrip("."))
+    assert entry
+    attribute = entry.attributes[-1]
+    if isinstance(entry, ConfigSection):
+        inner = getattr(model, attribute)
+        if inner is None:
+            inner = entry.model(**{one.name: "" for one in fields(entry.model) if one.required})
+        value = with_value(inner, below, value, entry.path)
+    return replace(model, **{attribute: value})
+
+
+@pytest.mark.parametrize("path", REMOTE)
+def test_change_of_a_setting_is_refused_by_its_path_section_and_reach(path: str) -> None:
+    before, after = (with_value(config_of(), path, value) for value in VALUES.get(path, ("one", "two")))
+    parts, reaches = path.split("."), REMOTE[path].setting.reaches
+    entries = [".".join(parts[:end]) for end in range(1, len(parts) + 1)] + ([reaches] if reaches in WORDS else [])
+    for entry in entries:
+        policy = parse_policy(f"forbid: [{entry}]".encode())
+        assert policy.violations(after, before) == [path if entry == path else f"{path} ({entry})"]
+        assert policy.violations(before, before) == []
+    others = parse_policy(f"forbid: [{', '.join({*WORDS} - {reaches})}]".encode())
+    assert others.violations(after, before) == []
+
+
+GIVEN_BY_A_JOIN: Settings = {
+    **PRINCIPAL,
+    "continuousMonitoring": True,
+    "kubernetes.version": "1.33.13",
+    "containerd.version": "2.3.0",
+    "node.name": "edge-1",
+    "node.labels": {"site": "oslo"},
+    "node.kubelet.dnsServiceIP": "10.0.0.10",
+    "node.kubelet.serverTLSBootstrap": True,
+    "node.kubelet.auth": "certificate",
+    "provider.url": "https://provider.example",
+}
+
+
+def test_join_may_give_name_identity_cluster_and_versions() -> None:
+    """There is nothing yet that a provider could change. What it decides beyond that is refused at once."""
+    policy = strictest("is damaged")
+    assert policy.violations(config_of(GIVEN_BY_A_JOIN)) == []
+    for order, entry in (
+        ({"node.kubelet.extraConfig": {"maxOpenFiles": 5}}, "isolation"),
+        ({"azure.vpn.enabled": True}, "network"),
+        ({"agent.version": "9.9.9"}, "versions"),
+        ({"node.kubelet.auth": "exec"}, "credentials"),
+    ):
+        [path] = order
+        assert policy.violations(config_of({**GIVEN_BY_A_JOIN, **order})) == [f"{path} ({entry})"]
+
+
+def test_node_that_joins_by_exec_may_leave_it() -> None:
+    policy = parse_policy(b"forbid: [node.kubelet.auth]")
+    by_exec, by_certificate = (
+        config_of({**PRINCIPAL, "node.kubelet.auth": each}) for each in ("exec", "certificate")
+    )
+    assert policy.violations(by_certificate, by_exec) == []
+    assert policy.violations(by_exec, by_exec) == policy.violations(by_exec) == ["node.kubelet.auth"]
+
+
 def write(host: RecordedHost, text: str | bytes, mode: int = 0o644) -> None:
     if host.stat("/etc/aks-flex-node") is None:
         host.apply(MakeDirectory("/etc/aks-flex-node"))
@@ -58,14 +132,14 @@ def write(host: RecordedHost, text: str | bytes, mode: int = 0o644) -> None:
 
 
 def test_return_to_the_installed_program_is_another_version() -> None:
-    policy = parse_policy(b"forbid: [agentUpdates]")
+    policy = parse_policy(b"forbid: [agent.version]")
     current = config_of({"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"})
     desired = config_of({"continuousMonitoring": True, **PRINCIPAL})
-    assert policy.violations(desired, current) == ["agent.version (the installed program) (agentUpdates)"]
+    assert policy.violations(desired, current) == ["agent.version"]
     assert policy.violations(desired, desired) == policy.violations(desired) == []
 
 
-@pytest.mark.parametrize("forbidden", ["vpnChanges", "artifactHosts"])
+@pytest.mark.parametrize("forbidden", ["azure.vpn", "artifactHosts"])
 def test_order_without_a_policy_is_carried_out(forbidden: str) -> None:
     scene = Scene().wants(ORDERS[forbidden])
     assert scene.run().result is JobStatus.DONE
@@ -100,29 +174,29 @@ def test_another_ca_of_the_api_server_is_refused(tmp_path: Path) -> None:
     """A compromised provider redirects the name of the API server to a server with a certificate of its own CA."""
     evil = CertificateAuthority(tmp_path)
     evil.ensure()
-    policy = parse_policy(b"forbid: [clusterChanges]\n")
+    policy = parse_policy(b"forbid: [cluster]\n")
     orders = config_of({"node.kubelet.caCertData": evil.certificate.read_text()})
-    assert policy.violations(orders, config_of()) == ["node.kubelet.caCertData (clusterChanges)"]
+    assert policy.violations(orders, config_of()) == ["node.kubelet.caCertData (cluster)"]
 
 
 def test_cluster_of_a_joined_node_may_be_named_in_another_form() -> None:
     policy = strictest("is damaged")
     same = config_of({"node.kubelet.serverURL": "https://Cluster.example", "node.kubelet.caCertData": PEM})
     assert policy.violations(same, config_of()) == []
-    assert policy.violations(config_of(ORDERS["clusterChanges"])) == [], "the first join chooses the cluster"
+    assert policy.violations(config_of(ORDERS["cluster"])) == [], "the first join chooses the cluster"
 
 
 def test_damaged_policy_leaves_the_configuration_in_effect() -> None:
     scene = Scene().wants({"node.maxPods": 60})
     write(scene.host, b"forbid: [")
     assert scene.run().result is JobStatus.DONE
-    refused = scene.wants(ORDERS["clusterChanges"], "3").run()
+    refused = scene.wants(ORDERS["cluster"], "3").run()
     assert (refused.reason, scene.current) == ("RefusedByPolicy", "2")
 
 
 @pytest.mark.parametrize(
     ("kind", "parameters", "needed"),
-    [("AgentReset", {}, "unbootstrap"), ("AgentUpgrade", {"version": "9.0.0"}, "agentUpdates")],
+    [("AgentReset", {}, "unbootstrap"), ("AgentUpgrade", {"version": "9.0.0"}, "agent")],
 )
 def test_operation_of_the_cluster_is_refused(kind: str, parameters: dict[str, str], needed: str) -> None:
     scene = Operations(request(kind, parameters=parameters) if parameters else request(kind))
@@ -135,11 +209,11 @@ def test_operation_of_the_cluster_is_refused(kind: str, parameters: dict[str, st
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (b"forbid: [agentUpdate]\n", "which is unknown"),
+        (b"forbid: [agentUpdates]\n", "which is unknown"),
         (b"forbids: []\n", "has the unknown key 'forbids'"),
-        (b"forbid: agentUpdates\n", "not a list of texts"),
+        (b"forbid: cluster\n", "not a list of texts"),
         (b"artifactHosts: [1]\n", "not a list of texts"),
-        (b"- agentUpdates\n", "is not a mapping"),
+        (b"- cluster\n", "is not a mapping"),
         (b"forbid: [\n", "is not valid YAML"),
         (b"\xff\xfe", "is not valid YAML"),
         (b"a: &a [*a]\n", "has the unknown key"),
@@ -152,8 +226,11 @@ def test_damaged_policy_forbids_everything_it_could(text: bytes, problem: str) -
     found = read_policy(host)
     assert problem in found.problem
     assert problem in found.describe()
-    assert all(found.forbids(each) for each in FORBIDDABLE)
-    assert found.violations(config_of(ORDERS["artifactHosts"])) == ["artifacts.baseURL (artifactHosts)"]
+    assert all(found.forbids(each) for each in WORDS)
+    assert found.violations(config_of(ORDERS["artifactHosts"])) == [
+        "artifacts.baseURL (programs)",
+        "artifacts.baseURL (artifactHosts)",
+    ]
     assert found.violations(config_of()) == [], "the publishers' hosts are always allowed"
 
 
@@ -185,7 +262,7 @@ def test_policy_is_described_in_one_line() -> None:
     "way", ["Remove the setting", "remove the entry from `forbid`", "add the host to `artifactHosts`"]
 )
 def test_refused_configuration_is_accepted_after_a_correction(way: str) -> None:
-    text, values = b"forbid: [vpnChanges]\n", ORDERS["vpnChanges"]
+    text, values = b"forbid: [azure.vpn]\n", ORDERS["azure.vpn"]
     if "artifactHosts" in way:
         text, values = b"artifactHosts: []\n", ORDERS["artifactHosts"]
     policy = parse_policy(text)

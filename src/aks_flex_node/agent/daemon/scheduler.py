@@ -106,7 +106,7 @@ def scheduler_input(
         replaced=replaced,
         unbootstrapping=node_state.load(node.host, config).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
-        unbootstrap_forbidden=(deleted or replaced) and read_policy(node.host).forbids(UNBOOTSTRAP),
+        unbootstrap_forbidden=(deleted or replaced) and bool(read_policy(node.host).forbids(UNBOOTSTRAP)),
         next_version=versions.next if node.source.schedule else "",
         unfinished=has_unfinished_update(node),
         window_open=_is_window_open(policy.maintenance_window, node.now()),

@@ -19,7 +19,7 @@ from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.policy import AGENT_UPDATES, UNBOOTSTRAP, read_policy, refusal_message
+from aks_flex_node.agent.policy import AGENT_VERSION, UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import ConfigError, MachineError
@@ -68,9 +68,10 @@ class OperationJob:
         record = operation_record.read_record(self.host)
         if record.uid == operation.uid:
             return self._write_result(operation) if record.phase else self._continue(operation, record)
-        needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_UPDATES}.get(operation.kind, "")
+        needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_VERSION}.get(operation.kind, "")
         policy = read_policy(self.host)
-        forbidden = refusal_message(policy, [f"{operation.kind} ({needed})"]) if policy.forbids(needed) else ""
+        entry = policy.forbids(needed)
+        forbidden = refusal_message(policy, [f"{operation.kind} ({entry})"]) if entry else ""
         if refusal := forbidden or self._refusal(operation):
             operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
             return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 EXEC = {"kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
 ORDERS: dict[str, dict[str, Any]] = {
-    "agentUpdates": {"versions": {"agent": "9.9.9"}},
+    "agent.version": {"versions": {"agent": "9.9.9"}},
     "artifactHosts": {"nodeConfig": {"artifacts": {"baseURL": "https://evil.example/mirror"}}},
-    "execAuthentication": EXEC,
-    "vpnChanges": {"nodeConfig": {"vpn": {"enabled": True}}},
-    "clusterChanges": {"nodeConfig": {"kubelet": {"serverURL": "https://evil.example:443"}}},
+    "node.kubelet.auth": EXEC,
+    "azure.vpn": {"nodeConfig": {"vpn": {"enabled": True}}},
+    "cluster": {"nodeConfig": {"kubelet": {"serverURL": "https://evil.example:443"}}},
 }
 
 
@@ -92,7 +92,7 @@ def test_forbidden_order_is_refused_and_the_provider_is_told(
         assert changed.status == 200, changed.text
         eventually(lambda: applied(service, name).get("reason") == "RefusedByPolicy")
         service.release()
-    assert f"({what})" in applied(service, name)["message"]
+    assert what in applied(service, name)["message"]
     assert applied(service, name)["status"] == "False"
     assert host.read(CURRENT_CONFIG) == before
     assert set(host.works) == {"update"}
@@ -103,7 +103,7 @@ def applied(service: Running, name: str) -> dict[str, str]:
     return next((one for one in conditions if one["type"] == "ConfigApplied"), {})
 
 
-@pytest.mark.parametrize("what", ["agentUpdates", "artifactHosts", "execAuthentication", "vpnChanges"])
+@pytest.mark.parametrize("what", ["agent.version", "artifactHosts", "node.kubelet.auth", "azure.vpn"])
 def test_forbidden_configuration_is_refused_at_the_join(
     service: Running,
     body: MakeBody,
@@ -127,7 +127,7 @@ def test_forbidden_configuration_is_refused_at_the_join(
 
     assert refused.value.name == "refused-by-policy"
     assert f"{POLICY_FILE}, forbids " in refused.value.message
-    assert f"({what})" in refused.value.message
+    assert what in refused.value.message
     assert "A retry fails until one of the two changes" in refused.value.hint
     told = status(service, name)
     assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
