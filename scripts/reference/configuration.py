@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.render import mask_secrets
+from aks_flex_node.agent.config.render import shown_default
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
+from aks_flex_node.settings.setting import DISTURBS, REACHES, SETTERS
 from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, sections
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ The agent reads one configuration file, then the environment, then flags. Each o
 | create a file with all settings and their descriptions | `aks-flex-node config init` |
 | list all problems of a configuration, without changing anything | `aks-flex-node config validate` |
 | show the effective settings and their origins | `aks-flex-node config show` |
+| read about a setting on the machine | `aks-flex-node config explain KEY` |
 | complete and check the file in your editor | `aks-flex-node config schema > schema.json` |
 
 A join with a bootstrap token needs `node.kubelet.serverURL`, `node.kubelet.caCertData` (or `caCertFile`),
@@ -71,11 +72,23 @@ node:
 
 
 def configuration_page() -> str:
-    parts = [HEAD, *_table(key_tree(), "## Top level", "Settings outside of any section, and the sections.")]
+    parts = [
+        HEAD,
+        *_words(),
+        *_table(key_tree(), "## Top level", "Settings outside of any section, and the sections."),
+    ]
     for section in sections():
         depth = "##" if "." not in section.path else "###"
         parts += _table(section, f"{depth} {section.path}", section.description)
     return "\n".join([*parts, *_reserved_options()]) + "\n"
+
+
+def _words() -> Iterator[str]:
+    yield "The tables say of each setting who may set it in a node that has a provider, what it reaches, and what a"
+    yield "change disturbs. The [policy of a machine](../security.md#policy-of-a-machine) uses the same words.\n"
+    for title, words in (("set by", SETTERS), ("reaches", REACHES), ("disturbs", DISTURBS)):
+        yield f"| {title} | meaning |\n|---|---|"
+        yield "\n".join(f"| {word} | {meaning} |" for word, meaning in words.items()) + "\n"
 
 
 def _reserved_options() -> Iterator[str]:
@@ -88,7 +101,7 @@ def _reserved_options() -> Iterator[str]:
 
 def _table(section: ConfigSection, title: str, meaning: str) -> Iterator[str]:
     yield f"{title}\n\n{meaning}\n"
-    yield "| key | type | default | description |\n|---|---|---|---|"
+    yield "| key | type | default | set by | reaches | disturbs | description |\n|---|---|---|---|---|---|---|"
     for name, member in section.members.items():
         yield _row(name, member)
     yield f"\nVariables: `{section.variable}{'__' if section.path else ''}…`, for example `{_example(section)}`.\n"
@@ -97,16 +110,13 @@ def _table(section: ConfigSection, title: str, meaning: str) -> Iterator[str]:
 def _row(name: str, member: ConfigKey | ConfigSection) -> str:
     if isinstance(member, ConfigSection):
         anchor = member.path.lower().replace(".", "")
-        return f"| [`{name}`](#{anchor}) | section | {'not set' if member.optional else ''} | {member.description} |"
-    return f"| `{name}` | {member.type} | {_default(member)} | {member.description} |"
-
-
-def _default(key: ConfigKey) -> str:
-    if key.required:
-        return "**required**"
-    if key.default is None or key.default in ((), {}):
-        return ""
-    return f"`{key.default}`" if isinstance(key.default, str) else f"`{json.dumps(mask_secrets(key.default))}`"
+        default = "not set" if member.optional else ""
+        return f"| [`{name}`](#{anchor}) | section | {default} | | | | {member.description} |"
+    default, setting = shown_default(member), member.setting
+    shown = "**required**" if member.required else f"`{default}`" if default else ""
+    who = f"{setting.who}; {setting.owner_value}: owner" if setting.owner_value else setting.who
+    disturbs = "" if setting.disturbs == "nothing" else setting.disturbs
+    return f"| `{name}` | {member.type} | {shown} | {who} | {setting.reaches} | {disturbs} | {member.description} |"
 
 
 def _example(section: ConfigSection) -> str:

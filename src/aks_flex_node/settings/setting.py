@@ -21,6 +21,13 @@ OWNER: Who = "owner"  # of the cluster, in the API
 PROVIDER: Who = "provider"  # the provider or an AKS pool, from what it knows of the cluster; no role
 MACHINE: Who = "machine"  # only the administrator of the machine: in a file there, an option or a variable
 
+SETTERS: dict[Who, str] = {
+    CONTRIBUTOR: "contributors of the cluster, through the provider",
+    OWNER: "owners of the cluster, through the provider",
+    PROVIDER: "the provider or the AKS pool itself",
+    MACHINE: "only the administrator of the machine, who may set everything",
+}
+
 # What it reaches, and so what a wrong value could cost.
 Reach = Literal[
     "nothing", "names", "network", "isolation", "versions", "images", "programs", "files", "credentials", "cluster"
@@ -55,6 +62,14 @@ KUBELET: Disturbance = "kubelet"  # its restart; pods go on
 CONTAINERD: Disturbance = "containerd"  # its restart; pods go on
 DRAIN: Disturbance = "drain"  # the node is drained first
 JOIN: Disturbance = "join"  # fixed by the join; for another value, unbootstrap and join again
+
+DISTURBS: dict[Disturbance, str] = {
+    "nothing": "no running program",
+    KUBELET: "the kubelet, which restarts; pods go on",
+    CONTAINERD: "containerd, which restarts; pods go on",
+    DRAIN: "pods: the node is drained first",
+    JOIN: "everything: unbootstrap the node and join again for another value",
+}
 
 
 class Setting(Struct, frozen=True):

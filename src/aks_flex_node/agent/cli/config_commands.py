@@ -1,4 +1,4 @@
-"""`config validate|show|schema|init`: validates, shows and creates configuration files."""
+"""`config validate|show|explain|schema|init`: validates, shows, explains and creates configuration files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import typer
 from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import Config, Json, Sets
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Validate, show and create configuration files.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Validate, show, explain and create configuration files."
+)
 
 
 @app.command()
@@ -86,6 +88,41 @@ def _text(value: object) -> str:
 
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+@app.command()
+def explain(
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="A setting or a section.")] = None,
+    json: Json = False,
+) -> None:
+    """Explain a setting: type, default, who may set it, what it reaches, and what a change of it disturbs.
+
+    Without a key, or with that of a section, lists the settings.
+
+    Example: aks-flex-node config explain node.kubelet.auth
+    """
+    from aks_flex_node.agent.config.render import describe_setting
+    from aks_flex_node.errors import CommandUsageError
+    from aks_flex_node.settings.checking import closest_match
+    from aks_flex_node.settings.table import ConfigKey, all_entries, find_entry, keys
+
+    entry, rest = find_entry(key or "")
+    if entry is None or rest:
+        near = closest_match(key or "", [each.path for each in all_entries()])
+        hint = "List all settings with `aks-flex-node config explain`."
+        raise CommandUsageError(
+            "setting-unknown", f"{key} is not a setting.", f"Did you mean {near}? {hint}" if near else hint
+        )
+    rows = [describe_setting(each) for each in ([entry] if isinstance(entry, ConfigKey) else keys(entry))]
+    if json:
+        terminal.print_json(rows)
+    elif isinstance(entry, ConfigKey):
+        for name, text in rows[0].items():
+            terminal.print_line(f"{name:<12} {text or 'none'}")
+    else:
+        names = ("key", "setBy", "reaches", "disturbs")
+        table = [tuple(row[name].partition(":")[0] for name in names) for row in rows]
+        terminal.print_table(("KEY", "SET BY", "REACHES", "DISTURBS"), table)
 
 
 @app.command()

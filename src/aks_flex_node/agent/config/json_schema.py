@@ -57,7 +57,7 @@ def _object(model: type[ConfigModel]) -> Schema:
 
 def _property(info: FieldInfo) -> Schema:
     shape, default = FieldType.of(info.type), default_of(info)
-    schema: Schema = {"description": shape.metadata_value("description")}
+    schema: Schema = {"description": shape.setting.help if shape.setting else shape.metadata_value("description")}
     if not is_model(shape.inner):
         schema["title"] = info.encode_name.title()
     if default is not NODEFAULT and not isinstance(default, ConfigModel):

@@ -12,6 +12,7 @@ from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.redaction import MASK, redact
 from aks_flex_node.settings.base import ConfigModel, to_document
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.setting import DISTURBS, REACHES, SETTERS
 from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, keys, value_at
 
 if TYPE_CHECKING:
@@ -58,6 +59,30 @@ def mask_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         return {str(key): mask_secrets(each, str(key)) for key, each in value.items()}
     return [mask_secrets(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def describe_setting(key: ConfigKey) -> dict[str, str]:
+    """Returns what the table says of a setting, for people; empty texts for what it does not have."""
+    setting = key.setting
+    only = f"; only owners set {setting.owner_value}" if setting.owner_value else ""
+    return {
+        "key": key.path,
+        "description": key.description,
+        "type": key.type,
+        "default": "required" if key.required else shown_default(key),
+        "setBy": f"{setting.who}: {SETTERS[setting.who]}{only}",
+        "reaches": f"{setting.reaches}: {REACHES[setting.reaches]}",
+        "disturbs": f"{setting.disturbs}: {DISTURBS[setting.disturbs]}",
+        "api": f"properties.{setting.api}" if setting.api else "",
+        "variable": key.variable,
+    }
+
+
+def shown_default(key: ConfigKey) -> str:
+    """Returns the default as text; empty if there is none."""
+    if key.default is None or key.default in ((), {}):
+        return ""
+    return key.default if isinstance(key.default, str) else json.dumps(mask_secrets(key.default))
 
 
 # Settings that a join with a bootstrap token needs, with placeholders.

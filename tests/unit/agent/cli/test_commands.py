@@ -21,6 +21,7 @@ from aks_flex_node.agent.reconcile.observer import Facts
 from aks_flex_node.agent.reconcile.resources import Spec
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.settings.table import keys
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, Settings, settings
@@ -193,6 +194,29 @@ def test_config_show_prints_settings_without_secrets(file: Path) -> None:
     code, text = ran("config", "show", "--config", str(file), "--json", "--given")
     assert TOKEN not in text
     assert {"node.kubelet.serverURL"} <= {row["key"] for row in json.loads(text)}
+
+
+def test_config_explain_says_who_may_set_it_and_what_it_reaches() -> None:
+    code, text = ran("config", "explain", "registryMirrors")
+    assert code == 0
+    assert "owner: owners of the cluster, through the provider" in text
+    assert "images: it decides from where the node's container images come" in text
+    assert "containerd: containerd, which restarts; pods go on" in text
+    [found] = json.loads(ran("config", "explain", "node.kubelet.auth", "--json")[1])
+    assert found["setBy"].endswith("only owners set exec")
+    assert (found["api"], found["type"]) == (
+        "properties.kubernetesAuth.method",
+        "`bootstrapToken`, `exec`, `certificate`",
+    )
+    listed = json.loads(ran("config", "explain", "azure.vpn", "--json")[1])
+    assert [each["key"] for each in listed] == [each.path for each in keys() if each.path.startswith("azure.vpn.")]
+    assert len(ran("config", "explain")[1].splitlines()) == len([*keys()]) + 1
+
+
+def test_config_explain_names_the_nearest_setting() -> None:
+    with pytest.raises(CommandUsageError) as refused:
+        ran("config", "explain", "azure.vpm")
+    assert refused.value.hint.startswith("Did you mean azure.vpn?")
 
 
 def test_config_init_creates_a_file_with_mode_0600(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_json_schema_has_every_section_and_forbids_unknown_keys() -> None:
     assert made["additionalProperties"] is False
     assert made["$defs"]["Kubelet"]["properties"]["serverURL"]
     assert made["$defs"]["BootstrapToken"]["properties"]["token"]["anyOf"][0]["writeOnly"] is True
+    assert all(each["description"] for each in made["$defs"]["Kubelet"]["properties"].values())
     assert json.dumps(made)
 
 
