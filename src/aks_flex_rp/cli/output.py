@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aks_flex_node.api.node_changes import writable_properties
 from aks_flex_node.api.node_summary import (
     attention,
     conditions_of,
@@ -182,6 +181,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
 
 def _settings(properties: Document) -> Iterator[str]:
     """Yields each effective setting with its value and origin: `nodeConfig.maxPods 60 (pool)`."""
+    from aks_flex_node.api.node_changes import writable_properties
     from aks_flex_rp.arm.errors import json_path
     from aks_flex_rp.resource.effective import leaves
 
