@@ -78,7 +78,7 @@ def rotation(chance: random.Random) -> Operation:
 
 DRIFTS = {
     "somebody edits containerd's configuration": "echo '# chaos' >>/etc/containerd/config.toml",
-    "somebody edits the kubelet's configuration": "sed -i 's/^maxPods:.*/maxPods: 7/' /var/lib/kubelet/config.yaml",
+    "somebody edits the kubelet's configuration": "sed -i '/maxPods/s/: .*/: 7,/' /var/lib/kubelet/config.yaml",
     "somebody removes the kubelet's unit": "rm -f /etc/systemd/system/kubelet.service",
     "somebody removes the link to the kubelet": "rm -f /usr/local/bin/kubelet",
     "somebody has runc lead elsewhere": "ln -sfn /bin/true /usr/local/sbin/runc",

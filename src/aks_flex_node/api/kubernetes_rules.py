@@ -6,10 +6,10 @@ import re
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
-_DURATION = re.compile(r"\+?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")
+_QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_DURATION = re.compile(r"\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+")
 _IMAGE = re.compile(
-    r"([A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
     r"(@sha256:[0-9a-f]{64})?"
 )
 
@@ -138,7 +138,7 @@ def eviction_signal(name: str) -> str | None:
 
 
 def eviction_threshold(text: str) -> str | None:
-    percent = re.fullmatch(r"(\d+(\.\d+)?)%", text)
+    percent = re.fullmatch(r"([0-9]+(\.[0-9]+)?)%", text)
     if percent:
         return None if float(percent[1]) <= 100 else "is more than 100%."
     return (
@@ -155,9 +155,9 @@ def duration(text: str) -> str | None:
 
 
 def version(text: str) -> str | None:
-    if re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", text):
+    if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", text):
         return None
-    if re.fullmatch(r"\d+\.\d+", text):
+    if re.fullmatch(r"[0-9]+\.[0-9]+", text):
         return f"has no patch version. Use for example {text}.4."
     return "is not a version, for example 1.36.3."
 

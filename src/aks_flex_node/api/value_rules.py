@@ -35,8 +35,9 @@ def placeholder(text: str) -> str | None:
 
 
 def plain(text: str) -> str | None:
-    """Rejects line breaks, because settings are written to units and scripts."""
-    return None if text.isprintable() else "has a line break or another non-printable character."
+    """Accepts one line, without characters that are invisible or change the direction of text."""
+    hidden = next((f"U+{ord(each):04X}" for each in text if not each.isprintable()), "")
+    return f"has a line break, or an invisible or other non-printable character ({hidden})." if hidden else None
 
 
 def url(text: str) -> str | None:
@@ -48,10 +49,14 @@ def https_url(text: str) -> str | None:
         return "is not encrypted. The API server must be reached with https://."
     if (reason := _split(text, ("https",))) is not None:
         return reason
-    parts = urlsplit(text)
-    return (
-        "must not have a user name, a password, a query or a fragment." if _has_extras(text) or parts.query else None
-    )
+    return "must not have a user name, a password, a query or a fragment." if set(text) & set("?#@") else None
+
+
+def base_url(text: str) -> str | None:
+    """Checks a URL to which the agent appends paths."""
+    if (reason := url(text)) is not None:
+        return reason
+    return "must not have a query or a fragment, because paths are appended to it." if set(text) & set("?#") else None
 
 
 def proxy(text: str) -> str | None:
@@ -60,18 +65,13 @@ def proxy(text: str) -> str | None:
     return None
 
 
-def _has_extras(text: str) -> bool:
-    parts = urlsplit(text)
-    return bool(parts.username or parts.password or parts.fragment)
-
-
 def _split(text: str, schemes: tuple[str, ...]) -> str | None:
     try:
         parts = urlsplit(text)
         is_valid = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         is_valid = False
-    if not is_valid or re.search(r"[\s\"'\\<>]", text) or not _is_host(parts.hostname or ""):
+    if not is_valid or re.search(r"[^!-~]|[\"'\\<>]|:\Z", text) or not _is_host(parts.hostname or ""):
         return f"is not a URL that starts with {' or '.join(f'{each}://' for each in schemes)} and has a host."
     return None
 
@@ -124,7 +124,7 @@ def ip(text: str) -> str | None:
         ipaddress.ip_address(text)
     except ValueError:
         return "is not an IP address, for example 10.0.0.10."
-    return None
+    return "has a scope after %. Use an address without one." if "%" in text else None
 
 
 def network(text: str) -> str | None:
@@ -134,6 +134,8 @@ def network(text: str) -> str | None:
         if "host bits set" in str(error):
             return f"has bits set after its prefix. Use {ipaddress.ip_network(text, strict=False)}."
         return "is not a network, for example 192.168.100.0/24."
+    if "%" in text:
+        return "has a scope after %. Use a network without one."
     return None if "/" in text else "has no prefix length. A network has the form 192.168.100.0/24."
 
 
@@ -149,6 +151,18 @@ def listen_address(text: str) -> str | None:
 
 def sha256(text: str) -> str | None:
     return None if re.fullmatch(r"[0-9A-Fa-f]{64}", text) else "is not a SHA-256 hash of 64 hexadecimal digits."
+
+
+def fingerprint(text: str) -> str | None:
+    if re.fullmatch(r"[0-9A-Fa-f]{40}", text.replace(" ", "")):
+        return None
+    return "is not the fingerprint of an OpenPGP key, 40 hexadecimal digits."
+
+
+def suite(text: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+~/-]*", text):
+        return None
+    return "is not a suite. Use letters, digits and . _ + ~ / -, for example bookworm."
 
 
 def azure_name(text: str) -> str | None:
@@ -270,7 +284,7 @@ def no_proxy(text: str) -> str | None:
 
 
 def registry(text: str) -> str | None:
-    if text == "_default" or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?|\[[0-9a-f:]+\](:\d+)?", text):
+    if text == "_default" or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?|\[[0-9a-f:]+\](:[0-9]+)?", text):
         return None
     return "is not the host of a registry without https:// and path, for example mcr.microsoft.com."
 
@@ -324,11 +338,16 @@ def directory(text: str) -> str | None:
     """Checks a directory that the agent creates, fills and removes."""
     if posixpath.normpath(text) in SYSTEM_DIRECTORIES or text.startswith("//"):
         return "is a system directory, which `unbootstrap` would empty. Use a separate directory below it."
-    return link_directory(text)
+    return path(text)
 
 
-def link_directory(text: str) -> str | None:
-    """Checks a directory in which the agent only creates links. System directories are allowed."""
+def metrics_file(text: str) -> str | None:
+    """Checks a file that the daemon writes. Its unit allows the daemon to write to the directory."""
+    return path(text) or ("must be in a directory below /." if posixpath.dirname(text).strip("/") == "" else None)
+
+
+def path(text: str) -> str | None:
+    """Checks a path that is written to units and to configurations of other programs."""
     if not re.fullmatch(r"/[A-Za-z0-9_./@+:-]*", text):
         return "has characters that are not safe in systemd units. Use only letters, digits and . _ - + @ :."
     if posixpath.normpath(text) == "/" or any(part in (".", "..") for part in text.split("/")):
@@ -338,8 +357,8 @@ def link_directory(text: str) -> str | None:
     return None
 
 
-def _inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(f"{directory}/")
+def _inside(inner: str, directory: str) -> bool:
+    return inner == directory or inner.startswith(f"{directory}/")
 
 
 def overlap(first: str, second: str) -> bool:

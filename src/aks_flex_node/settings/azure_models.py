@@ -158,11 +158,14 @@ class ArcPackage(ConfigModel, frozen=True, kw_only=True):
             "APT repository of azcmagent. Default: Microsoft's repository for this release.",
             MACHINE,
             PROGRAMS,
-            rule=values.url,
+            rule=values.base_url,
         ),
     ] = None
     suite: Annotated[
-        str | None, Setting("Suite of the repository. Default: the code name of the release.", MACHINE, PROGRAMS)
+        str | None,
+        Setting(
+            "Suite of the repository. Default: the code name of the release.", MACHINE, PROGRAMS, rule=values.suite
+        ),
     ] = None
     key_url: Annotated[
         str | None,
@@ -174,7 +177,8 @@ class ArcPackage(ConfigModel, frozen=True, kw_only=True):
         ),
     ] = None
     key_fingerprints: Annotated[
-        tuple[str, ...], Setting("Allowed fingerprints of the signing key.", MACHINE, PROGRAMS)
+        tuple[str, ...],
+        Setting("Allowed fingerprints of the signing key.", MACHINE, PROGRAMS, rule=values.fingerprint),
     ] = MICROSOFT_KEYS
 
 
@@ -419,6 +423,7 @@ class Azure(ConfigModel, frozen=True, kw_only=True):
             "Endpoint of Azure Resource Manager in a private cloud. Default: depends on `cloud`.",
             PROVIDER,
             CREDENTIALS,
+            rule=values.url,
             aks="azure.resourceManagerEndpoint",
             peer=True,
         ),
@@ -429,6 +434,7 @@ class Azure(ConfigModel, frozen=True, kw_only=True):
             "Endpoint of the token authority in a private cloud. Default: depends on `cloud`.",
             PROVIDER,
             CREDENTIALS,
+            rule=values.url,
             peer=True,
         ),
     ] = None

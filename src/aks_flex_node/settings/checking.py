@@ -203,7 +203,7 @@ def violations(setting: Setting, value: object, *, sent: bool = False) -> Iterat
         yield Violation((), "is empty. Omit it, or set a value.")
     elif isinstance(value, dict):
         if not setting.name_rules:
-            yield from _not_json(value)
+            yield from _in_json(value)
             return
         for name, each in value.items():
             yield from _violation((name,), name, setting.name_rules)
@@ -244,9 +244,23 @@ def _too_long(text: str) -> str | None:
     return f"has {len(text)} characters. The maximum is {MAX_TEXT}." if len(text) > MAX_TEXT else None
 
 
-def _not_json(value: object) -> Iterator[Violation]:
-    """Checks that a value can be written as JSON, which has no dates, no infinity and no cycles."""
+def _in_json(value: dict[str, object]) -> Iterator[Violation]:
+    """Checks that a value can be written as JSON, which has no dates, no infinity and no cycles. Checks its texts."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         yield Violation((), "contains a value that JSON does not support, such as a date. Put it in quotes.")
+    else:
+        yield from _texts(value, ())
+
+
+def _texts(value: object, steps: Steps) -> Iterator[Violation]:
+    if isinstance(value, str):
+        yield from _violation(steps, value, ())
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _violation((*steps, str(name)), str(name), ())
+            yield from _texts(each, (*steps, str(name)))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _texts(each, (*steps, index))

@@ -521,10 +521,10 @@ class Paths(ConfigModel, frozen=True, kw_only=True):
             "Programs, with one directory for each version.", MACHINE, FILES, disturbs=JOIN, rule=values.directory
         ),
     ] = "/opt/aks-flex-node"
-    bin_dir: Annotated[
-        Path, Setting("Links to the programs.", MACHINE, FILES, disturbs=JOIN, rule=values.link_directory)
-    ] = "/usr/local/bin"
-    sbin_dir: Annotated[Path, Setting("Link to runc.", MACHINE, FILES, disturbs=JOIN, rule=values.link_directory)] = (
+    bin_dir: Annotated[Path, Setting("Links to the programs.", MACHINE, FILES, disturbs=JOIN, rule=values.path)] = (
+        "/usr/local/bin"
+    )
+    sbin_dir: Annotated[Path, Setting("Link to runc.", MACHINE, FILES, disturbs=JOIN, rule=values.path)] = (
         "/usr/local/sbin"
     )
     containerd_dir: Annotated[
@@ -591,7 +591,12 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
     ] = 300.0
     metrics_file: Annotated[
         Path | None,
-        Setting("File for the textfile collector of the Prometheus node exporter. Default: none.", MACHINE, FILES),
+        Setting(
+            "File for the textfile collector of the Prometheus node exporter. Default: none.",
+            MACHINE,
+            FILES,
+            rule=values.metrics_file,
+        ),
     ] = None
 
 
@@ -603,7 +608,7 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
             "of the publisher. Its checksums are not used.",
             OWNER,
             PROGRAMS,
-            rule=values.url,
+            rule=values.base_url,
             api_rule=values.public_https_url,
             api="nodeConfig.artifacts.baseURL",
         ),
@@ -619,6 +624,7 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
             "system's CAs. The publishers' checksum files need the system's CAs.",
             MACHINE,
             PROGRAMS,
+            rule=values.path,
         ),
     ] = None
     checksums_file: Annotated[
@@ -717,7 +723,9 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
 class Provider(ConfigModel, frozen=True, kw_only=True):
     url: Annotated[
         HttpsURL | None,
-        Setting("URL of the resource provider. Default: Azure Resource Manager.", PROVIDER, CREDENTIALS),
+        Setting(
+            "URL of the resource provider. Default: Azure Resource Manager.", PROVIDER, CREDENTIALS, rule=values.url
+        ),
     ] = None
     audience: Annotated[
         str | None,

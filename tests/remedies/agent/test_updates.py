@@ -95,7 +95,7 @@ def test_corrected_pods_run_after_a_change(provider: Person) -> None:
     scene.cluster.pods, defective = [pod("web")], [True]
 
     def probed() -> None:
-        scene.cluster.pods = [pod("web", ready=not defective or "maxPods: 50" not in scene.kubelet_settings)]
+        scene.cluster.pods = [pod("web", ready=not defective or '"maxPods": 50' not in scene.kubelet_settings)]
 
     scene.cluster.probed = probed
     outcome = scene.run()

@@ -28,6 +28,11 @@ def _read_template(package: str, name: str) -> str:
     return (Path(str(sys.modules[package].__file__)).parent / name).read_text()
 
 
+def command_argument(text: str) -> str:
+    """Escapes what systemd would replace in a command line of a unit: percent specifiers and variables."""
+    return text.replace("%", "%%").replace("$", "$$")
+
+
 ENTRY_NAME = "aks-flex-node"
 
 

@@ -52,7 +52,7 @@ def test_exec_auth_kubelet_uses_token_script_and_no_certificate() -> None:
     user = json.loads(text_of(spec, f"{FOLDER}/kubeconfig"))["users"][0]["user"]
     assert user["exec"]["command"] == f"{FOLDER}/token.sh"
     assert user["exec"]["apiVersion"] == "client.authentication.k8s.io/v1"
-    assert "rotateCertificates: false" in text_of(spec, f"{FOLDER}/config.yaml")
+    assert '"rotateCertificates": false' in text_of(spec, f"{FOLDER}/config.yaml")
     assert "bootstrap-kubeconfig" not in text_of(spec, f"{kubelet.DROPINS}/10-kubeadm.conf")
     assert f"{FOLDER}/bootstrap-kubeconfig" not in files_of(credentials.desired(config, MACHINE))
     assert kubelet_credential_file(config) == f"{FOLDER}/kubeconfig"
@@ -64,7 +64,7 @@ def test_certificate_auth_uses_the_token_script_only_for_bootstrap() -> None:
     assert first["users"][0]["user"]["exec"]["command"] == f"{FOLDER}/token.sh"
     spec = kubelet.desired(config, MACHINE)
     assert any(isinstance(one, FileLine) and one.path == f"{FOLDER}/kubeconfig" for one in spec.resources)
-    assert "rotateCertificates: true" in text_of(spec, f"{FOLDER}/config.yaml")
+    assert '"rotateCertificates": true' in text_of(spec, f"{FOLDER}/config.yaml")
     assert "--bootstrap-kubeconfig" in text_of(spec, f"{kubelet.DROPINS}/10-kubeadm.conf")
     assert kubelet_credential_file(config).endswith("kubelet-client-current.pem")
 

@@ -165,15 +165,6 @@ def test_node_of_an_aks_pool_has_the_labels_that_aks_expects() -> None:
     }
 
 
-def test_kubelet_unit_passes_labels_as_one_argument_and_flags_split() -> None:
-    unit = text_of(desired(kubelet), UNIT)
-    assert (
-        "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_NODE_TAINTS"
-        " $KUBELET_TLS_BOOTSTRAP_FLAGS $KUBELET_FLAGS\n" in unit
-    )
-    assert f"EnvironmentFile={DEFAULTS}\nEnvironmentFile={REGISTRATION}\n" in unit
-
-
 @pytest.mark.parametrize(
     ("taints", "flag"),
     [
@@ -302,11 +293,6 @@ def test_npd_service_requires_the_kubelet_kubeconfig() -> None:
     assert auth in unit
     (url,) = [one.url for one in spec.programs[0].artifacts]
     assert url.endswith("/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz")
-
-
-def test_npd_unit_escapes_special_characters_in_the_kubeconfig_path() -> None:
-    spec = desired(npd, {"paths.kubernetes.kubeletDir": "/data/kubelet@1"})
-    assert "auth=/data/kubelet%%401/kubeconfig " in text_of(spec, "/etc/systemd/system/node-problem-detector.service")
 
 
 def test_bootstrap_kubeconfig_remains_owned_when_the_token_file_is_missing() -> None:

@@ -94,12 +94,6 @@ def test_agent_unit_and_launcher_paths_are_configurable() -> None:
     assert not [place for place in DEFAULT_PLACES for text in texts if f"{place}/" in text or f"{place} " in text]
 
 
-@pytest.mark.parametrize("line", unit(RENEWS))
-def test_agent_unit_has_no_systemd_specifiers_or_variables(line: str) -> None:
-    assert "$" not in line
-    assert "%" not in line
-
-
 def test_agent_version_is_installed_as_a_program_tree() -> None:
     spec = desired(
         release.COMPONENT, {**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}

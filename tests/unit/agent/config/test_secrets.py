@@ -113,7 +113,7 @@ def loaded_with_secrets() -> LoadedConfig:
             "azure.bootstrapToken.token": TOKEN,
             "azure.servicePrincipal": {"clientId": "a", "clientSecret": CANARY},
             "proxy": {"http": f"http://me:{CANARY}@proxy:3128", "https": f"http://me:{CANARY}@proxy:3128"},
-            "artifacts.baseURL": f"https://example.com/a?sig={CANARY}",
+            "artifacts.baseURL": f"https://me:{CANARY}@example.com/a",
             "registryMirrors": {"docker.io": [f"https://me:{CANARY}@mirror"]},
             "node.kubelet.extraConfig": {"staticPodURLHeader": {"Authorization": [CANARY]}},
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.artifact_urls import plain_version
@@ -39,10 +40,9 @@ TLS_CIPHERS = [
 
 
 def kubelet_configuration(config: NodeConfig, machine: Machine) -> bytes:
-    import yaml
-
+    """Renders the file as JSON, which all versions of YAML read the same: a text such as `y` or `1e+3` stays one."""
     document = {**kubelet_settings(config, machine), **config.node.kubelet.extra_config}
-    return f"# {MANAGED_MARK}\n{yaml.safe_dump(document, sort_keys=True)}".encode()
+    return f"# {MANAGED_MARK}\n{json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)}\n".encode()
 
 
 def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:

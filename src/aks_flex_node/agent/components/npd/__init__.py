@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
-from aks_flex_node.agent.components.templates import render_template
+from aks_flex_node.agent.components.templates import command_argument, render_template
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
 from aks_flex_node.settings.models import NodeConfig, Npd
@@ -56,8 +56,7 @@ def unit_values(config: NodeConfig, machine: Machine, directory: str) -> dict[st
     return {
         "program": f"{config.paths.bin_dir}/node-problem-detector",
         "node": machine.node_name(config),
-        # systemd expands percent specifiers in units.
-        "server": f"{server}?inClusterConfig=false&auth={quote(kubeconfig)}".replace("%", "%%"),
+        "server": command_argument(f"{server}?inClusterConfig=false&auth={quote(kubeconfig)}"),
         "monitors": ",".join(f"{directory}/{name}" for name in MONITORS),
         "kubeconfig": kubeconfig,
     }

@@ -167,7 +167,7 @@ def test_pods_that_do_not_run_after_an_update_cause_a_rollback() -> None:
     scene.cluster.pods = [pod("web"), pod("job", ready=False)]
 
     def probed() -> None:
-        scene.cluster.pods = [pod("web", ready="maxPods: 50" not in scene.kubelet_settings)]
+        scene.cluster.pods = [pod("web", ready='"maxPods": 50' not in scene.kubelet_settings)]
 
     scene.cluster.probed = probed
     outcome = scene.rolls_back("pods-not-running")
@@ -191,7 +191,7 @@ def test_unreachable_api_server_during_health_check_causes_no_rollback() -> None
 
 def test_unhealthy_kubelet_is_rolled_back_when_api_server_is_unreachable() -> None:
     scene = Scene().wants(SETTING)
-    scene.cluster.unhealthy = lambda: "maxPods: 50" in scene.kubelet_settings
+    scene.cluster.unhealthy = lambda: '"maxPods": 50' in scene.kubelet_settings
 
     def probed() -> None:
         scene.cluster.away = AWAY if scene.cluster.unhealthy() else None
@@ -267,7 +267,7 @@ def test_superseded_interrupted_update_ends_with_one_complete_config(values: Set
     kill_before_health_check(scene)
     scene.wants(values, "3").run()
     assert (scene.current, scene.under_way) == (version, False)
-    assert f"maxPods: {60 if version == '3' else 110}" in scene.kubelet_settings
+    assert f'"maxPods": {60 if version == "3" else 110}' in scene.kubelet_settings
 
 
 def kill_before_health_check(scene: Scene) -> None:
@@ -291,7 +291,7 @@ def test_withdrawn_interrupted_update_is_rolled_back() -> None:
     outcome = scene.run()
     assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
     assert (scene.current, scene.under_way, scene.failed) == ("1", False, {})
-    assert "maxPods: 110" in scene.kubelet_settings
+    assert '"maxPods": 110' in scene.kubelet_settings
 
 
 def test_unreadable_update_journal_is_set_aside() -> None:
