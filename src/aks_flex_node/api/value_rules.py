@@ -26,6 +26,7 @@ SYSTEM_DIRECTORIES = frozenset(
     """.split()
 )
 KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev", "/boot")
+MAX_URL = 2048  # characters
 
 
 def placeholder(text: str) -> str | None:
@@ -66,6 +67,8 @@ def proxy(text: str) -> str | None:
 
 
 def _split(text: str, schemes: tuple[str, ...]) -> str | None:
+    if len(text) > MAX_URL:
+        return f"has {len(text)} characters. The maximum is {MAX_URL}."
     try:
         parts = urlsplit(text)
         is_valid = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -171,6 +174,14 @@ def azure_name(text: str) -> str | None:
         if re.fullmatch(r"[\w.()-]{1,90}", text, re.ASCII) and text not in {".", ".."}
         else "has characters that are not allowed in Azure names and IDs."
     )
+
+
+def region(text: str) -> str | None:
+    return None if re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z ()-]{0,63}", text) else "is not the name of an Azure region."
+
+
+def gateway_sku(text: str) -> str | None:
+    return None if re.fullmatch(r"[0-9A-Za-z_]{1,32}", text) else "is not a SKU of VPN gateways, such as VpnGw2AZ."
 
 
 _ENTRA_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

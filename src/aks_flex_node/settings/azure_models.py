@@ -222,7 +222,11 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
     location: Annotated[
         str | None,
         Setting(
-            "Region of the Arc machine. Default: azure.location.", CONTRIBUTOR, NAMES, api="azureAuth.arc.location"
+            "Region of the Arc machine. Default: azure.location.",
+            CONTRIBUTOR,
+            NAMES,
+            rule=values.region,
+            api="azureAuth.arc.location",
         ),
     ] = None
     tags: Annotated[
@@ -306,7 +310,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "SKU of a gateway that the agent creates.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.azure_name,
+            rule=values.gateway_sku,
             api="nodeConfig.vpn.gatewaySKU",
         ),
     ] = DefaultText("VpnGw2AZ")
@@ -403,7 +407,7 @@ class TargetCluster(ConfigModel, frozen=True, kw_only=True):
             "Resource group of the cluster, if resourceId is not set.", PROVIDER, CLUSTER, rule=values.azure_name
         ),
     ] = None
-    location: Annotated[str | None, Setting("Region of the cluster.", PROVIDER, NAMES)] = None
+    location: Annotated[str | None, Setting("Region of the cluster.", PROVIDER, NAMES, rule=values.region)] = None
 
 
 class Azure(ConfigModel, frozen=True, kw_only=True):
