@@ -17,6 +17,7 @@ from aks_flex_node.settings.setting import (
     CONTRIBUTOR,
     CREDENTIALS,
     FILES,
+    JOIN,
     MACHINE,
     NAMES,
     NETWORK,
@@ -137,11 +138,15 @@ class BootstrapToken(ConfigModel, frozen=True, kw_only=True):
 
 
 class ArcTargetCluster(ConfigModel, frozen=True, kw_only=True):
-    name: Annotated[str, Setting("Name of the AKS cluster.", MACHINE, NAMES, rule=values.azure_name)]
+    name: Annotated[str, Setting("Name of the AKS cluster.", MACHINE, NAMES, disturbs=JOIN, rule=values.azure_name)]
     resource_group: Annotated[
         str | None,
         Setting(
-            "Resource group of the cluster. Default: azure.resourceGroup.", MACHINE, NAMES, rule=values.azure_name
+            "Resource group of the cluster. Default: azure.resourceGroup.",
+            MACHINE,
+            NAMES,
+            disturbs=JOIN,
+            rule=values.azure_name,
         ),
     ] = None
 
@@ -395,16 +400,26 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
 
 class TargetCluster(ConfigModel, frozen=True, kw_only=True):
     resource_id: Annotated[
-        str | None, Setting("ARM ID of the AKS cluster.", PROVIDER, CLUSTER, rule=values.cluster_id)
+        str | None, Setting("ARM ID of the AKS cluster.", PROVIDER, CLUSTER, disturbs=JOIN, rule=values.cluster_id)
     ] = None
     name: Annotated[
         str | None,
-        Setting("Name of the cluster, if resourceId is not set.", PROVIDER, CLUSTER, rule=values.azure_name),
+        Setting(
+            "Name of the cluster, if resourceId is not set.",
+            PROVIDER,
+            CLUSTER,
+            disturbs=JOIN,
+            rule=values.azure_name,
+        ),
     ] = None
     resource_group: Annotated[
         str | None,
         Setting(
-            "Resource group of the cluster, if resourceId is not set.", PROVIDER, CLUSTER, rule=values.azure_name
+            "Resource group of the cluster, if resourceId is not set.",
+            PROVIDER,
+            CLUSTER,
+            disturbs=JOIN,
+            rule=values.azure_name,
         ),
     ] = None
     location: Annotated[str | None, Setting("Region of the cluster.", PROVIDER, NAMES, rule=values.region)] = None
@@ -412,7 +427,8 @@ class TargetCluster(ConfigModel, frozen=True, kw_only=True):
 
 class Azure(ConfigModel, frozen=True, kw_only=True):
     subscription_id: Annotated[
-        str | None, Setting("Subscription of the cluster.", PROVIDER, NAMES, rule=values.azure_name)
+        str | None,
+        Setting("Subscription of the cluster.", PROVIDER, NAMES, disturbs=JOIN, rule=values.azure_name),
     ] = None
     tenant_id: Annotated[str | None, Setting("Entra tenant.", PROVIDER, CREDENTIALS, rule=values.azure_name)] = None
     cloud: Annotated[

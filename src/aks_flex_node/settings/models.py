@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as values
@@ -30,22 +31,23 @@ from aks_flex_node.settings.setting import (
     NETWORK,
     NOTHING,
     OWNER,
+    PODS,
     PROGRAMS,
     PROVIDER,
     VERSIONS,
     Setting,
 )
 
-HashesByName = Annotated[
-    dict[str, str],
-    Setting(
-        "SHA-256 hashes by file name. Default: the publisher's checksum files.",
-        MACHINE,
-        PROGRAMS,
-        rule=values.sha256,
-        name_rules=(values.plain,),
-    ),
-]
+HASHES = Setting(
+    "SHA-256 hashes by file name. Default: the publisher's checksum files.",
+    MACHINE,
+    PROGRAMS,
+    rule=values.sha256,
+    name_rules=(values.plain,),
+)
+HashesByName = Annotated[dict[str, str], HASHES]
+PodHashes = Annotated[dict[str, str], replace(HASHES, disturbs=PODS)]
+DrainedHashes = Annotated[dict[str, str], replace(HASHES, disturbs=DRAIN)]
 
 
 class Kubernetes(ConfigModel, frozen=True, kw_only=True):
@@ -74,7 +76,7 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
             rule=values.kubernetes_template,
         ),
     ] = "https://dl.k8s.io/v%s/bin/linux/%s/%s"
-    sha256: HashesByName = field(default_factory=dict)
+    sha256: DrainedHashes = field(default_factory=dict)
 
 
 class Containerd(ConfigModel, frozen=True, kw_only=True):
@@ -101,9 +103,16 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
             rule=values.template,
         ),
     ] = "https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz"
-    sha256: HashesByName = field(default_factory=dict)
+    sha256: DrainedHashes = field(default_factory=dict)
     pause_image: Annotated[
-        str, Setting("Image of the pause container of pod sandboxes.", MACHINE, IMAGES, rule=kubernetes.image)
+        str,
+        Setting(
+            "Image of the pause container of pod sandboxes.",
+            MACHINE,
+            IMAGES,
+            disturbs=CONTAINERD,
+            rule=kubernetes.image,
+        ),
     ] = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
     metrics_address: Annotated[
         str,
@@ -111,6 +120,7 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
             "Address at which containerd serves its metrics. Empty: disabled.",
             MACHINE,
             NETWORK,
+            disturbs=CONTAINERD,
             rule=values.listen_address,
         ),
     ] = "127.0.0.1:10257"
@@ -140,7 +150,7 @@ class Runc(ConfigModel, frozen=True, kw_only=True):
             rule=values.template,
         ),
     ] = "https://github.com/opencontainers/runc/releases/download/v%s/runc.%s"
-    sha256: HashesByName = field(default_factory=dict)
+    sha256: DrainedHashes = field(default_factory=dict)
 
 
 class Cni(ConfigModel, frozen=True, kw_only=True):
@@ -150,6 +160,7 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
             "Version of the CNI plugins.",
             CONTRIBUTOR,
             VERSIONS,
+            disturbs=PODS,
             rule=kubernetes.version,
             api="versions.cni",
             form="CNI plugins",
@@ -166,7 +177,7 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
             rule=values.template,
         ),
     ] = "https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz"
-    sha256: HashesByName = field(default_factory=dict)
+    sha256: PodHashes = field(default_factory=dict)
     bridge: Annotated[
         bool,
         Setting(
@@ -227,7 +238,8 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
         ),
     ] = None
     ca_cert_file: Annotated[
-        Path | None, Setting("File with the CA certificate of the cluster (PEM).", MACHINE, FILES)
+        Path | None,
+        Setting("File with the CA certificate of the cluster (PEM).", MACHINE, FILES, disturbs=KUBELET),
     ] = None
     dns_service_ip: Annotated[
         str | None,
@@ -358,7 +370,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     ] = 4096
     cgroup_driver: Annotated[
         Literal["auto", "systemd", "cgroupfs"],
-        Setting("cgroup driver of kubelet and containerd. `auto` detects it.", MACHINE, NOTHING, disturbs=KUBELET),
+        Setting("cgroup driver of kubelet and containerd. `auto` detects it.", MACHINE, NOTHING, disturbs=CONTAINERD),
     ] = "auto"
     auth: Annotated[
         Literal["bootstrapToken", "exec", "certificate"] | None,
@@ -656,13 +668,25 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
 class Proxy(ConfigModel, frozen=True, kw_only=True):
     http: Annotated[
         ProxyURL | None,
-        Setting("Proxy for http: `http://[user:password@]host:port`.", MACHINE, NETWORK, rule=values.proxy),
+        Setting(
+            "Proxy for http: `http://[user:password@]host:port`.",
+            MACHINE,
+            NETWORK,
+            disturbs=CONTAINERD,
+            rule=values.proxy,
+        ),
     ] = None
-    https: Annotated[ProxyURL | None, Setting("Proxy for https.", MACHINE, NETWORK, rule=values.proxy)] = None
+    https: Annotated[
+        ProxyURL | None, Setting("Proxy for https.", MACHINE, NETWORK, disturbs=CONTAINERD, rule=values.proxy)
+    ] = None
     no_proxy: Annotated[
         tuple[str, ...],
         Setting(
-            "Hosts, domains and networks that are reached without a proxy.", MACHINE, NETWORK, rule=values.no_proxy
+            "Hosts, domains and networks that are reached without a proxy.",
+            MACHINE,
+            NETWORK,
+            disturbs=CONTAINERD,
+            rule=values.no_proxy,
         ),
     ] = ()
 
@@ -861,7 +885,6 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
             "Mirrors of image registries: `mcr.microsoft.com: [https://mirror.example]`.",
             OWNER,
             IMAGES,
-            disturbs=CONTAINERD,
             rule=values.url,
             api_rule=values.public_url,
             name_rules=(values.registry,),

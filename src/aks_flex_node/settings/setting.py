@@ -57,17 +57,19 @@ REACHES: dict[Reach, str] = {
 }
 
 # What a change of a running node disturbs.
-Disturbance = Literal["nothing", "kubelet", "containerd", "drain", "join"]
+Disturbance = Literal["nothing", "kubelet", "containerd", "pods", "drain", "join"]
 KUBELET: Disturbance = "kubelet"  # its restart; pods go on
-CONTAINERD: Disturbance = "containerd"  # its restart; pods go on
-DRAIN: Disturbance = "drain"  # the node is drained first
+CONTAINERD: Disturbance = "containerd"
+PODS: Disturbance = "pods"
+DRAIN: Disturbance = "drain"
 JOIN: Disturbance = "join"  # fixed by the join; for another value, unbootstrap and join again
 
 DISTURBS: dict[Disturbance, str] = {
     "nothing": "no running program",
     KUBELET: "the kubelet, which restarts; pods go on",
-    CONTAINERD: "containerd, which restarts; pods go on",
-    DRAIN: "pods: the node is drained first",
+    CONTAINERD: "containerd, which restarts, also with the kubelet; pods go on",
+    PODS: "pods that start meanwhile: it waits for the maintenance window",
+    DRAIN: "pods: the node is drained first, in the maintenance window",
     JOIN: "everything: unbootstrap the node and join again for another value",
 }
 

@@ -33,6 +33,7 @@ from aks_flex_node.agent.vpn.local_state import certificate_file
 from aks_flex_node.agent.vpn.virtual_network import api_server_address
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.settings import base
+from aks_flex_node.settings.azure_models import MICROSOFT_KEYS
 from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.checking import convert, violations
 from aks_flex_node.settings.table import ConfigKey, is_model, keys
@@ -76,23 +77,35 @@ EVERYTHING: Settings = {
     "azure.arc.package.repository": "https://packages.example/debian",
     "azure.arc.package.suite": "stable",
     "azure.arc.package.keyURL": "https://packages.example/key.asc",
-    "azure.arc.package.keyFingerprints": [FINGERPRINT],
+    "azure.arc.package.keyFingerprints": [FINGERPRINT, *MICROSOFT_KEYS],
 }
 # Nodes that together have every generated file.
 NODES: dict[str, Settings] = {
     "bootstrap token": {"azure.bootstrapToken.token": TOKEN, "containerd.version": "1.7.29"},
     "service principal": {"azure.servicePrincipal.clientId": "client-1", "node.kubelet.auth": "exec"},
-    "managed identity": {"azure.managedIdentity.clientId": "client-1", "node.kubelet.auth": "certificate"},
+    "managed identity": {
+        "azure.managedIdentity.clientId": "client-1",
+        "node.kubelet.auth": "certificate",
+        "azure.targetCluster.resourceId": None,
+        "azure.subscriptionId": "subscription-1",
+        "azure.targetCluster.name": "cluster-1",
+        "azure.targetCluster.resourceGroup": "group-2",
+    },
     "federated": {
         "azure.workloadIdentity.clientId": "client-1",
         "azure.workloadIdentity.tokenFile": "/run/token",
+        "azure.targetCluster.resourceId": None,
+        "azure.subscriptionId": "subscription-1",
+        "azure.arc.targetCluster.resourceGroup": "group-2",
     },
 }
+OTHER_TOKEN = f"{TOKEN[:7]}{TOKEN[:6:-1]}"
 # Harmless values. The first one that a setting accepts is its sample.
 SAMPLES = (
     *("b3nign", "/b3nign/f1le", "b3nign.example", "https://b3nign.example", "https://b3nign.example/{version}"),
     *("http://b3nign.example/%s/%s/%s", "10.99.0.7", "10.99.0.0/24", "9.9.9", "127.0.0.9:999", "b3" * 32, "59s"),
-    *("599Mi", "09:59", "Europe/Berlin", TOKEN, CLUSTER_ID.replace("cluster-1", "b3nign"), PEM),
+    *("599Mi", "09:59", "Europe/Berlin", OTHER_TOKEN, CLUSTER_ID.replace("cluster-1", "b3nign")),
+    PEM * 2,
     f"{PEM}-----BEGIN PRIVATE KEY-----\nb3nign\n-----END PRIVATE KEY-----\n",
     *("b3b3b3b3-0000-4000-8000-000000000000", "Reader", FINGERPRINT),
     "/subscriptions/b3b3b3b3-0000-4000-8000-000000000000/resourceGroups/b3nign/providers/Microsoft.Network"

@@ -201,7 +201,7 @@ def test_config_explain_says_who_may_set_it_and_what_it_reaches() -> None:
     assert code == 0
     assert "owner: owners of the cluster, through the provider" in text
     assert "images: it decides from where the node's container images come" in text
-    assert "containerd: containerd, which restarts; pods go on" in text
+    assert "nothing: no running program" in text
     [found] = json.loads(ran("config", "explain", "node.kubelet.auth", "--json")[1])
     assert found["setBy"].endswith("only owners set exec")
     assert (found["api"], found["type"]) == (

@@ -15,6 +15,8 @@ from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, Policy, 
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.setting import DRAIN, PODS, Disturbance
+from aks_flex_node.settings.table import keys, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.stored_config import StoredConfig
     from aks_flex_node.settings.models import NodeConfig
-
-
-DISRUPTIVE = frozenset(("kubernetes", "containerd", "runc", "cni"))
-DRAIN_REQUIRED = frozenset(("kubernetes", "containerd", "runc"))
 
 
 @frozen
@@ -44,6 +42,7 @@ class ComponentUpgrade:
 @frozen
 class ConfigChanges:
     upgrades: tuple[ComponentUpgrade, ...] = ()
+    disturbances: frozenset[Disturbance] = frozenset()
     endpoint_changed: bool = False  # the connection to the API server: address, CA, authentication or proxy
     may_drain: bool = True
 
@@ -54,11 +53,11 @@ class ConfigChanges:
     @property
     def disrupts_pods(self) -> bool:
         """Whether the update may affect running pods."""
-        return bool(self.components & DISRUPTIVE)
+        return bool(self.disturbances & {PODS, DRAIN})
 
     @property
     def needs_drain(self) -> bool:
-        return self.may_drain and bool(self.components & DRAIN_REQUIRED)
+        return self.may_drain and DRAIN in self.disturbances
 
     @property
     def downgrades(self) -> tuple[ComponentUpgrade, ...]:
@@ -71,7 +70,9 @@ def compare_configs(old: NodeConfig, new: NodeConfig) -> ConfigChanges:
     upgrades = tuple(
         ComponentUpgrade(name, before[name][0], after[name][0]) for name in before if before[name] != after[name]
     )
-    return ConfigChanges(upgrades, _connection_settings(old) != _connection_settings(new), new.update_policy.drain)
+    disturbances = frozenset(key.setting.disturbs for key in keys() if value_at(old, key) != value_at(new, key))
+    endpoint_changed = _connection_settings(old) != _connection_settings(new)
+    return ConfigChanges(upgrades, disturbances, endpoint_changed, new.update_policy.drain)
 
 
 def _connection_settings(config: NodeConfig) -> tuple[object, ...]:
