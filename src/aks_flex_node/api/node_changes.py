@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .option_error import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Document = dict[str, Any]
     NodeChange = Callable[[Document], Document]
@@ -153,7 +153,7 @@ def malformed_path(properties: Document) -> str:
     return "" if is_valid else TAINTS
 
 
-def value_at(document: Document, path: str) -> Any:
+def value_at(document: Mapping[str, Any], path: str) -> Any:
     """Returns the value at a dotted path, or None."""
     value: Any = document
     for name in path.split("."):

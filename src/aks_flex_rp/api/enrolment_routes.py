@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from aks_flex_rp.api import http_messages
-from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.nodes.enrolment_operations import parse_fingerprint
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
+from aks_flex_rp.resource.models import WireModel
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -22,7 +21,13 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.pool_operations import PoolCommands
     from aks_flex_rp.store.pool_model import Enrolment
 
-THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{0,64}")  # of a key
+
+class MachineQuery(WireModel):
+    after: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""  # of an earlier response
+
+
+class Decision(WireModel):
+    fingerprint: str  # of the key of a machine
 
 
 def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:
@@ -55,11 +60,8 @@ class EnrolmentRoutes:
             return await self._list(request)
         found = await self.commands.get(request.cluster, target.name, target.enrolment)
         if target.part:
-            token = (await http_messages.read_optional_json(request.http_request)).get("after", "")
-            if not isinstance(token, str) or not THUMBPRINT.fullmatch(token):
-                problem = Problem("after", "The value must be the `after` of an earlier response.")
-                raise errors.invalid_request([problem])
-            page = await self.commands.machines(found, token)
+            query = MachineQuery.read(await http_messages.read_optional_json(request.http_request))
+            page = await self.commands.machines(found, query.after)
             more = {"after": page.after} if page.after else {}
             shown = [machine_resource(each) for each in page.machines]
             return http_messages.json_response(200, {"value": shown, **more})
@@ -80,7 +82,7 @@ class EnrolmentRoutes:
         if target.part == "revoke":
             revoked = await self.commands.revoke(cluster, target.name, target.enrolment, request.request)
             return http_messages.json_response(200, await self._shown(request, revoked))
-        shown = parse_fingerprint(await http_messages.read_json(request.http_request))
+        shown = Decision.read(await http_messages.read_json(request.http_request)).fingerprint
         machine = await self.commands.decide(
             cluster, target.name, target.enrolment, shown, request.request, approve=target.part == "approve"
         )

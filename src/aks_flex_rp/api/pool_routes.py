@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.enrolment_routes import enrolment_operations
@@ -13,6 +15,7 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.resource.view import pool_resource, revision_resource
 from aks_flex_rp.store.pool_model import PoolCounts
 
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorized_request import AuthorizedRequest, Handlers
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.store.pool_model import Pool
+
+
+class ApplyRequest(WireModel):
+    revision: Annotated[int, Field(ge=1, lt=ALL_REVISIONS)] | None = None  # the newest if None
+    node_names: list[str] | None = None  # all nodes of the pool if None
+    allow_downgrade: bool = False
+    override_rollout: bool = False
 
 
 LIST_NODES = "listnodes"
@@ -115,11 +125,20 @@ class PoolRoutes:
         return http_messages.json_response(200 if deleted else 204)
 
     async def _apply(self, request: AuthorizedRequest) -> Response:
-        asked = _apply_request(await http_messages.read_optional_json(request.http_request))
+        asked = ApplyRequest.read(await http_messages.read_optional_json(request.http_request))
+        if asked.override_rollout and len(asked.node_names or ()) != 1:
+            problem = Problem("overrideRollout", "Only one node can be taken out of a roll-out. Name it.")
+            raise errors.invalid_request([problem])
+        by = request.request.caller.name if asked.override_rollout else ""
         pool = await self.commands.get(request.cluster, request.pool.name)
         template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
         result = await PoolApply(self.nodes).apply(
-            request.cluster, pool, template, asked.names, request.request, asked.options(request.request.caller.name)
+            request.cluster,
+            pool,
+            template,
+            asked.node_names,
+            request.request,
+            ApplyOptions(asked.allow_downgrade, by),
         )
         refused = [
             {"name": name, **error.document()} for name, error in sorted(result.refused, key=lambda each: each[0])
@@ -131,37 +150,3 @@ class PoolRoutes:
             "refused": refused,
         }
         return http_messages.json_response(200, shown)
-
-
-@dataclass(frozen=True)
-class ApplyRequest:
-    revision: int | None  # the newest if None
-    names: list[str] | None  # of nodes; all nodes of the pool if None
-    allow_downgrade: bool
-    override_rollout: bool = False
-
-    def options(self, caller: str) -> ApplyOptions:
-        return ApplyOptions(self.allow_downgrade, caller if self.override_rollout else "")
-
-
-def _apply_request(body: dict[str, Any]) -> ApplyRequest:
-    number, names, downgrade = body.get("revision"), body.get("nodeNames"), body.get("allowDowngrade", False)
-    problems = [
-        Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
-        for name in body
-        if name not in {"revision", "nodeNames", "allowDowngrade", "overrideRollout"}
-    ]
-    if number is not None and (type(number) is not int or not 0 < number < ALL_REVISIONS):
-        problems.append(Problem("revision", "The value must be the number of a revision."))
-    if names is not None and not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
-        problems.append(Problem("nodeNames", "The value must be a list of names of nodes."))
-    if not isinstance(downgrade, bool):
-        problems.append(Problem("allowDowngrade", "The value must be true or false."))
-    override = body.get("overrideRollout", False)
-    if not isinstance(override, bool):
-        problems.append(Problem("overrideRollout", "The value must be true or false."))
-    elif override and (not isinstance(names, list) or len(names) != 1):
-        problems.append(Problem("overrideRollout", "Only one node can be taken out of a roll-out. Name it."))
-    if problems:
-        raise errors.invalid_request(problems)
-    return ApplyRequest(number, names, downgrade, override)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from aks_flex_node.api.rollout_options import invalid_name
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.rollouts.states import NodeState
 from aks_flex_rp.rollouts.view import node_entry, rollout_resource
 from aks_flex_rp.store.rollout_model import Heartbeat
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
 
 NODES_PER_PAGE = 500
 AFTER_ALL = 2**62  # more than the number of any roll-out
+
+
+class NodeQuery(WireModel):
+    state: Annotated[str, Field(pattern=f"^({'|'.join(each.value for each in NodeState)})?$")] = ""
+    wave: Annotated[int, Field(ge=0, le=1000)] = 0  # from 1; 0 for all
+    after: Annotated[str, Field(max_length=63, pattern=r"^[ -~]*$")] = ""  # of an earlier response
+
+
+class Revision(WireModel):
+    revision: Annotated[int, Field(ge=1)]
+
+
+class Approval(WireModel):
+    gate: str = ""
 
 
 def check_name(name: str) -> None:
@@ -67,9 +83,11 @@ class RolloutRoutes:
 
     async def _nodes(self, request: AuthorizedRequest, rollout: StoredRollout) -> Response:
         body = await http_messages.read_optional_json(request.http_request)
-        state, wave, after = _node_query(body)
+        query = NodeQuery.read(body)
         store = self.commands.context.store
-        found = await store.rollout_node_page(rollout, after, NODES_PER_PAGE + 1, state=state, wave=wave)
+        found = await store.rollout_node_page(
+            rollout, query.after, NODES_PER_PAGE + 1, state=query.state, wave=query.wave - 1
+        )
         beats = await store.heartbeats(rollout.cluster, rollout.pool)
         shown = [
             node_entry(each, offline=beats.get(each.node, Heartbeat()).silent) for each in found[:NODES_PER_PAGE]
@@ -86,12 +104,12 @@ class RolloutRoutes:
             return http_messages.json_response(200 if deleted else 204)
         body = await http_messages.read_optional_json(request.http_request)
         if not target.rollout:
-            revision = body.get("revision")
-            if set(body) != {"revision"} or type(revision) is not int or revision < 1:
-                raise errors.invalid_request([Problem("revision", "The value must be the number of a revision.")])
+            revision = Revision.read(body).revision
             pool = await self.commands.allow_revision(request.cluster, request.pool.name, revision, request.request)
             return http_messages.json_response(200, await self.pools.shown(request, pool))
-        gate = _gate_name(body, target.part)
+        if body and target.part != "approve":
+            raise errors.invalid_request(errors.unknown_properties(body, ()))
+        gate = Approval.read(body).gate
         await self._existing_pool(request)
         done = await self.commands.order(cluster, target.name, target.rollout, target.part, request.request, gate)
         return await self._response(request, done)
@@ -108,34 +126,3 @@ class RolloutRoutes:
         counts = await self.commands.context.store.count_states(rollout)
         shown = rollout_resource(rollout, request.cluster.id, counts)
         return http_messages.json_response(status, shown, {"ETag": rollout.etag})
-
-
-def _node_query(body: dict[str, Any]) -> tuple[str, int, str]:
-    """Returns the state, the wave (from 0; -1 for all) and the start of a list of nodes."""
-    state, wave, after = body.get("state", ""), body.get("wave", 0), body.get("after", "")
-    problems = [
-        Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
-        for name in body
-        if name not in {"state", "wave", "after"}
-    ]
-    states = [each.value for each in NodeState]
-    if not isinstance(state, str) or (state and state not in states):
-        problems.append(Problem("state", f"The value must be one of {', '.join(states)}."))
-    if type(wave) is not int or not 0 <= wave <= 1000:
-        problems.append(Problem("wave", "The value must be the number of a wave."))
-    if not isinstance(after, str) or len(after) > 63 or not after.isprintable():
-        problems.append(Problem("after", "The value must be the `after` of an earlier response."))
-    if problems:
-        raise errors.invalid_request(problems)
-    return state, wave - 1, after
-
-
-def _gate_name(body: dict[str, Any], action: str) -> str:
-    gate: Any = body.get("gate", "")
-    unknown = set(body) - ({"gate"} if action == "approve" else set())
-    problems = [Problem(errors.json_path(each), "Unknown property. Remove it.") for each in sorted(unknown)]
-    if not isinstance(gate, str):
-        problems.append(Problem("gate", "The value must be the name of a gate."))
-    if problems:
-        raise errors.invalid_request(problems)
-    return str(gate)

@@ -34,7 +34,7 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.machine_claims import FetchingClient
-from aks_flex_rp.nodes.reports import parse_report
+from aks_flex_rp.nodes.reports import StatusReport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -197,7 +197,7 @@ class ServiceRoutes:
         found = await self._find_bundle(incoming, request_id, "joinReport")
         if wait := self.authorizer.limits.acquire(f"url {found.cluster}/{found.node}", "write"):
             raise errors.too_many_requests(wait)
-        report = parse_report(await http_messages.read_json(incoming))
+        report = StatusReport.read(await http_messages.read_json(incoming))
         if report.join_phase is not JoinPhase.FAILED or not report.join_failure:
             message = "A report to a config URL has joinState Failed and a joinFailure."
             raise ArmError(400, "InvalidRequestContent", message, "joinState")

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pydantic_core import ErrorDetails
+    from collections.abc import Container, Mapping, Sequence
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
@@ -183,31 +181,6 @@ def quoted(value: object) -> str:
     return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
 
 
-def first_violation(path: tuple[str | int, ...], text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
-    """Yields a problem for the first rule that the text violates.
-
-    `path` contains the steps of its JSON path, which is formatted only when there is a problem.
-    """
-    for rule in rules:
-        if wrong := rule(text):
-            yield Problem(json_path(*path), f"{quoted(text)} {wrong}")
-            return
-
-
-def problem_from_pydantic(error: ErrorDetails, *above: str) -> Problem:
-    """Translates a pydantic error, without the value, which may be a secret."""
-    location = json_path(*above, *(step for step in error["loc"] if step != "[key]"))
-    match error["type"]:
-        case "extra_forbidden":
-            return Problem(location, "Unknown property. Correct its name, or remove it.")
-        case "missing":
-            return Problem(location, "This property is needed and is missing.")
-        case "string_pattern_mismatch":
-            return Problem(location, f"The value does not match the pattern {error['ctx']['pattern']}.")
-        case "literal_error":
-            return Problem(location, f"The value must be one of {error['ctx']['expected']}.")
-        case "model_type" | "dict_type" | "model_attributes_type":
-            return Problem(location, "The value must be an object.")
-        case _:
-            message = error["msg"].removeprefix("Input ").rstrip(".")
-            return Problem(location, f"The value {message}." if message.startswith("should") else f"{message}.")
+def unknown_properties(document: Mapping[str, Any], known: Container[str], *above: str) -> list[Problem]:
+    message = "Unknown property. Correct its name, or remove it."
+    return [Problem(json_path(*above, name), message) for name in document if name not in known]

@@ -11,9 +11,10 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.azure import role_assignments, roles
 from aks_flex_node.errors import FlexError
-from aks_flex_rp.resource.properties import Properties, value_at
+from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.time_limit import within
 

@@ -13,7 +13,7 @@ from aks_flex_node.api import config_urls
 from aks_flex_node.api.enrolments import ENROLMENT_PATH, NOT_FOUND
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.delivery.config_url import SECRET_BYTES, delivery_id
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data
@@ -59,8 +59,6 @@ class EnrolmentCommands:
         """Creates an enrolment. Returns it with its URL."""
         now = self.context.now()
         desired = parse_enrolment(body, now)
-        if isinstance(desired, list):
-            raise errors.invalid_request(desired)
         secret = secrets.token_urlsafe(SECRET_BYTES)
         enrolment = Enrolment(
             cluster.key,
@@ -227,10 +225,3 @@ def _has_moved(node: Node, machine: EnrolledMachine) -> bool:
 
 def resource_id(cluster: ClusterInfo, enrolment: Enrolment) -> str:
     return f"{cluster.id.pool(enrolment.pool)}/enrolments/{enrolment.key}"
-
-
-def parse_fingerprint(body: dict[str, Any]) -> str:
-    found = body.get("fingerprint")
-    if not isinstance(found, str) or set(body) != {"fingerprint"}:
-        raise errors.invalid_request([Problem("fingerprint", "The fingerprint of the machine's key is needed.")])
-    return found

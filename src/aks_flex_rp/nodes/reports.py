@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from aks_flex_node.timestamps import format_utc
-from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.notify import node_events
@@ -80,14 +78,6 @@ class StatusReport(WireModel):
         return JoinPhase(self.join_state) if self.join_state else None
 
 
-def parse_report(document: dict[str, Any]) -> StatusReport:
-    try:
-        return StatusReport.model_validate({key: value for key, value in document.items() if value is not None})
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise errors.invalid_request([problem_from_pydantic(each) for each in found]) from None
-
-
 def merge_report(
     report: StatusReport, earlier: dict[str, Any], now: float, *, monitored: bool = True
 ) -> dict[str, Any]:
@@ -136,7 +126,7 @@ class StatusReports:
 
         A node that is about to join (ConfigFetched) is granted access before the response.
         """
-        report, now = parse_report(document), self.context.now()
+        report, now = StatusReport.read(document), self.context.now()
         node = await self.context.store.node(cluster.key, name.lower())
         if report.remaining_resources is not None:
             return await self._cleaned_up(cluster, name, report.remaining_resources, request)

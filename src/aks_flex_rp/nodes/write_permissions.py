@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.settings.api import ApiSetting, api_settings
 from aks_flex_node.settings.setting import CREDENTIALS, OWNER, REACHES
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import IdentityOwnership, node_identity
 from aks_flex_rp.resource import config_generator
-from aks_flex_rp.resource.properties import value_at
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:

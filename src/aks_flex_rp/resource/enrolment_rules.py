@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from aks_flex_node.api.allow_lists import FACTS
 from aks_flex_node.api.enrolments import normalized_serial, normalized_uuid
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc, parse_timestamp
-from aks_flex_rp.arm.errors import Problem, json_path
+from aks_flex_rp.arm.errors import Problem, invalid_request, json_path
 from aks_flex_rp.arm.ids import POOL_TYPE
+from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.store.pool_model import ApprovalMode
 
 if TYPE_CHECKING:
@@ -27,7 +31,6 @@ MAX_USES = 100_000
 MAX_ALLOWED = 10_000
 MAX_SECONDS = 366 * 86400.0
 DEFAULT_RULE = "{hostname}"
-PROPERTIES = ("maxUses", "expires", "approval", "allow", "nodeName")
 
 _RULE = re.compile(
     r"(?P<before>[a-z0-9.-]*)(?:\{(?P<fact>hostname|serial)\}|\{number(?::0(?P<digits>[1-8]))?\})(?P<after>[a-z0-9.-]*)"
@@ -84,33 +87,33 @@ class DesiredEnrolment:
     node_name: str
 
 
-def parse_enrolment(body: dict[str, Any], now: float) -> DesiredEnrolment | list[Problem]:
-    """Validates the body of a request for a new enrolment."""
-    problems = [
-        Problem(json_path(name), "Unknown property. Correct its name, or remove it.")
-        for name in body
-        if name not in PROPERTIES
-    ]
-    uses, approval = body.get("maxUses"), body.get("approval", ApprovalMode.AUTOMATIC.value)
-    if type(uses) is not int or not 1 <= uses <= MAX_USES:
-        problems.append(Problem("maxUses", f"The value must be the number of machines, from 1 to {MAX_USES}."))
-    modes = [each.value for each in (ApprovalMode.AUTOMATIC, ApprovalMode.MANUAL, ApprovalMode.ALLOW_LIST)]
-    if approval not in modes:
-        problems.append(Problem("approval", f"The value must be one of {', '.join(modes)}."))
-    rule = body.get("nodeName", DEFAULT_RULE)
-    if not isinstance(rule, str) or not _RULE.fullmatch(rule) or len(rule) > 80:
+def _name_rule(text: str) -> str:
+    if not _RULE.fullmatch(text):
         message = (
-            "The value must be lowercase letters, digits, '-' and '.', with one of {hostname}, {serial}, {number} "
-            "and {number:04} in it, for example edge-{number:04}."
+            "should be lowercase letters, digits, '-' and '.', with one of {{hostname}}, {{serial}}, {{number}} and "
+            "{{number:04}} in it, for example edge-{{number:04}}"
         )
-        problems.append(Problem("nodeName", message))
-    expires, allow = 0.0, tuple[dict[str, str], ...]()
+        raise PydanticCustomError("name_rule", message)
+    return text
+
+
+class EnrolmentBody(WireModel):
+    max_uses: Annotated[int, Field(ge=1, le=MAX_USES)]
+    expires: str
+    approval: Literal["automatic", "manual", "allowList"] = "automatic"
+    allow: Annotated[list[dict[str, str]], Field(max_length=MAX_ALLOWED)] = Field(default_factory=list)
+    node_name: Annotated[str, Field(max_length=80), AfterValidator(_name_rule)] = DEFAULT_RULE
+
+
+def parse_enrolment(body: dict[str, Any], now: float) -> DesiredEnrolment:
+    """Validates the body of a request for a new enrolment. Raises ArmError with its problems."""
+    given = EnrolmentBody.read(body)
     try:
-        expires = _expiry(body.get("expires"), now)
-        allow = tuple(_allow_list(body.get("allow", []), listed=approval == ApprovalMode.ALLOW_LIST))
+        expires = _expiry(given.expires, now)
+        allow = tuple(_allow_list(given.allow, listed=given.approval == "allowList"))
     except InvalidValueError as error:
-        problems.append(Problem(error.target, str(error)))
-    return problems or DesiredEnrolment(int(uses or 0), expires, ApprovalMode(approval), allow, str(rule))
+        raise invalid_request([Problem(error.target, str(error))]) from None
+    return DesiredEnrolment(given.max_uses, expires, ApprovalMode(given.approval), allow, given.node_name)
 
 
 class InvalidValueError(ValueError):
@@ -119,9 +122,9 @@ class InvalidValueError(ValueError):
         self.target = target
 
 
-def _expiry(value: object, now: float) -> float:
+def _expiry(value: str, now: float) -> float:
     try:
-        found = parse_timestamp(value).timestamp() if isinstance(value, str) and value.endswith("Z") else 0.0
+        found = parse_timestamp(value).timestamp() if value.endswith("Z") else 0.0
     except (ValueError, OverflowError):
         found = 0.0
     if not now < found <= now + MAX_SECONDS:
@@ -132,19 +135,17 @@ def _expiry(value: object, now: float) -> float:
     return found
 
 
-def _allow_list(value: object, *, listed: bool) -> Iterator[dict[str, str]]:
+def _allow_list(value: list[dict[str, str]], *, listed: bool) -> Iterator[dict[str, str]]:
     """Yields the entries in normal form. Raises InvalidValueError with the path of the first invalid one."""
-    if not isinstance(value, list) or len(value) > MAX_ALLOWED:
-        raise InvalidValueError("allow", f"The value must be a list of at most {MAX_ALLOWED} machines.")
     if listed != bool(value):
         needed = "is needed" if listed else "is only used"
         raise InvalidValueError("allow", f"A list of machines {needed} with the approval allowList.")
     for index, entry in enumerate(value):
         path = json_path("allow", index)
-        if not isinstance(entry, dict) or len(entry) != 1 or next(iter(entry)) not in FACTS:
+        if len(entry) != 1 or next(iter(entry)) not in FACTS:
             raise InvalidValueError(path, f"The value must be an object with one of {', '.join(FACTS)}.")
         [(name, text)] = entry.items()
-        normal = FACTS[name](text) if isinstance(text, str) and len(text) <= 128 else ""
+        normal = FACTS[name](text) if len(text) <= 128 else ""
         if not normal:
             message = f"The value is not a {name} that identifies a machine. Correct it, or remove the entry."
             raise InvalidValueError(f"{path}.{name}", message)

@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.redaction import redact
 from aks_flex_node.settings import checking
-from aks_flex_node.settings.api import AUTH_METHODS, POOL_NAME, ApiSetting, api_settings, api_tree
+from aks_flex_node.settings.api import AUTH_METHODS, ApiSetting, api_settings, api_tree
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 
 if TYPE_CHECKING:
@@ -62,19 +63,10 @@ class Properties:
         return self.document.get("versions") or {}
 
 
-def value_at(document: Mapping[str, Any], path: str) -> Any:
-    """Returns the value at a dotted path, or None."""
-    value: Any = document
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def read_properties(document: Document, *, of_pool: bool = False) -> tuple[Properties, list[Problem]]:
-    """Returns what is valid of the properties, and what the table says of the rest. A template has no pool."""
-    tree = {name: each for name, each in api_tree().items() if not (of_pool and name == POOL_NAME)}
+def read_properties(document: Document) -> tuple[Properties, list[Problem]]:
+    """Returns what is valid of the properties, and what the table says of the rest."""
     problems: list[Problem] = []
-    valid = _section(document, tree, ("properties",), problems)
+    valid = _section(document, api_tree(), ("properties",), problems)
     principal = value_at(valid, "azureAuth.servicePrincipal")
     secret = principal.pop("clientSecret", None) if principal else None
     return Properties({name: value for name, value in valid.items() if value != {}}, secret), problems

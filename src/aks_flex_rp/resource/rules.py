@@ -9,6 +9,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aks_flex_node.settings.api import api_settings
 from aks_flex_node.settings.table import reserved_kubelet_option
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 from aks_flex_rp.resource import versions
@@ -26,11 +27,6 @@ EXEC_NOT_ALLOWED = (
     "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
 )
 DEFAULT_VPN_POOL = "192.168.100.0/24"  # the agent's default
-# Settings that make an Azure identity that of one machine.
-IDENTITIES = (
-    *("azureAuth.managedIdentity.clientId", "azureAuth.managedIdentity.principalId"),
-    *("azureAuth.arc.principalId", "azureAuth.arc.machineName"),
-)
 
 
 @dataclass(frozen=True)
@@ -71,15 +67,14 @@ def check_template_rules(template: Properties, context: ValidationContext) -> li
 
 
 def _shared_identity(template: Properties) -> Iterator[Problem]:
-    """Refuses identities in a template, because all nodes of the pool would have the same one."""
-    shared = "Nodes that share an identity could act as each other. Set it for each node instead."
+    """Refuses what is of one machine in a template, because all nodes of the pool would have the same."""
+    shared = "All nodes of the pool would have it, and could act as each other. Set it for each node instead."
     if template.auth_method == "servicePrincipal" or template.at("azureAuth.servicePrincipal"):
-        yield Problem(
-            json_path(*AUTH, "servicePrincipal"), f"All nodes of the pool would have this service principal. {shared}"
-        )
-    for path in IDENTITIES:
-        if template.at(path) is not None:
-            yield Problem(f"properties.{path}", f"All nodes of the pool would have this identity. {shared}")
+        yield Problem(json_path(*AUTH, "servicePrincipal"), shared)
+        return
+    for path, entry in api_settings().items():
+        if entry.setting.per_node and template.at(path) is not None:
+            yield Problem(f"properties.{path}", shared)
 
 
 def _identity(properties: Properties, context: ValidationContext) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.arm.errors import Problem, json_path
+from aks_flex_rp.arm.errors import Problem, unknown_properties
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.effective import merge_properties
 from aks_flex_rp.resource.models import ENVELOPE, POOL_READ_ONLY, READ_ONLY
@@ -120,15 +120,13 @@ def validate_pool(document: dict[str, Any], name: str, context: ValidationContex
     if raw is None:
         return problems
     description, given = raw.pop("description", ""), raw.pop("template", {})
-    problems += [
-        Problem(json_path("properties", key), "Unknown property. Correct its name, or remove it.") for key in raw
-    ]
+    problems += unknown_properties(raw, (), "properties")
     if not isinstance(description, str) or len(description) > MAX_DESCRIPTION:
         text = f"The value must be a text of at most {MAX_DESCRIPTION} characters."
         problems.append(Problem("properties.description", text))
     if not isinstance(given, dict):
         return [*problems, Problem(TEMPLATE, "The value must be an object.")]
-    template, found = read_properties(given, of_pool=True)
+    template, found = read_properties(given)
     targets = {each.target for each in found}
     found += [each for each in rules.check_template_rules(template, context) if not _below(each.target, targets)]
     problems += [Problem(each.target.replace("properties", TEMPLATE, 1), each.message) for each in found]
@@ -167,12 +165,7 @@ def _covers(path: str, other: str) -> bool:
 
 
 def _envelope(document: dict[str, Any], name: str) -> list[Problem]:
-    known = (*ENVELOPE, "properties")
-    problems = [
-        Problem(json_path(key), "Unknown property. Correct its name, or remove it.")
-        for key in document
-        if key not in known
-    ]
+    problems = unknown_properties(document, (*ENVELOPE, "properties"))
     body_name = document.get("name")
     if body_name is not None and (not isinstance(body_name, str) or body_name.lower() != name.lower()):
         problems.append(Problem("name", "The name differs from the name in the URL. Remove or correct it."))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from aks_flex_node.api import kubernetes_rules
-from aks_flex_rp.arm.errors import Problem, problem_from_pydantic
+from aks_flex_rp.arm.errors import Problem, unknown_properties
 from aks_flex_rp.resource.models import ENVELOPE, WireModel
 from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
 from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
+
+if TYPE_CHECKING:
+    from aks_flex_node.settings.setting import Rule
 
 MAX_LABELS = 16
 MAX_WAVES = 20
@@ -32,22 +35,19 @@ def _share(text: str) -> str:
     return text
 
 
-def _label_key(text: str) -> str:
-    if reason := kubernetes_rules.label_key(text):
-        raise PydanticCustomError("label", "'{value}' {reason}", {"value": text[:80], "reason": reason})
-    return text
+def _checked_by(rule: Rule) -> AfterValidator:
+    def check(text: str) -> str:
+        if reason := rule(text):
+            raise PydanticCustomError("label", "'{value}' {reason}", {"value": text[:80], "reason": reason})
+        return text
 
-
-def _label_value(text: str) -> str:
-    if reason := kubernetes_rules.label_value(text):
-        raise PydanticCustomError("label", "'{value}' {reason}", {"value": text[:80], "reason": reason})
-    return text
+    return AfterValidator(check)
 
 
 _SHARE = re.compile(r"[0-9]{1,7}%?")
 ShareText = Annotated[str, AfterValidator(_share)]
-LabelKey = Annotated[str, AfterValidator(_label_key)]
-LabelValue = Annotated[str, AfterValidator(_label_value)]
+LabelKey = Annotated[str, _checked_by(kubernetes_rules.label_key)]
+LabelValue = Annotated[str, _checked_by(kubernetes_rules.label_value)]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
 Seconds = Annotated[int, Field(ge=0, le=WEEK)]
 
@@ -108,19 +108,11 @@ class RolloutProperties(WireModel):
 
 
 def parse_rollout(body: dict[str, Any]) -> RolloutProperties | list[Problem]:
-    problems = [
-        Problem(name, "Unknown property. Correct its name, or remove it.")
-        for name in body
-        if name not in {"properties", *ENVELOPE}
-    ]
+    problems = unknown_properties(body, {"properties", *ENVELOPE})
     properties = body.get("properties", {})
     if not isinstance(properties, dict):
         return [*problems, Problem("properties", "The value must be an object.")]
-    try:
-        found = RolloutProperties.model_validate(
-            {key: value for key, value in properties.items() if key not in READ_ONLY and value is not None}
-        )
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)
-        return [*problems, *(problem_from_pydantic(each, "properties") for each in wrong)]
-    return problems or found
+    found = RolloutProperties.parse(
+        {key: value for key, value in properties.items() if key not in READ_ONLY}, "properties"
+    )
+    return [*problems, *found] if isinstance(found, list) else problems or found

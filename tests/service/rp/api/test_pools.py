@@ -205,20 +205,21 @@ def test_apply_names_nodes_that_it_cannot_change(pool: PoolClient, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "target"),
     [
-        {"revision": 0},
-        {"revision": "1"},
-        {"revision": True},
-        {"nodeNames": "edge-1"},
-        {"nodeNames": [1]},
-        {"nodes": []},
-        {"allowDowngrade": "yes"},
+        ({"revision": 0}, "revision"),
+        ({"revision": "1"}, "revision"),
+        ({"revision": True}, "revision"),
+        ({"nodeNames": "edge-1"}, "nodeNames"),
+        ({"nodeNames": [1]}, "nodeNames[0]"),
+        ({"nodes": []}, "nodes"),
+        ({"allowDowngrade": "yes"}, "allowDowngrade"),
+        ({"overrideRollout": True, "nodeNames": []}, "overrideRollout"),
     ],
 )
-def test_apply_refuses_a_wrong_body(pool: PoolClient, body: dict[str, Any]) -> None:
+def test_apply_refuses_a_wrong_body(pool: PoolClient, body: dict[str, Any], target: str) -> None:
     pool.put(FIRST)
-    pool.apply(**body).assert_refused(400, "InvalidRequestContent", *body)
+    pool.apply(**body).assert_refused(400, "InvalidRequestContent", target)
 
 
 def test_node_moves_between_pools(pool: PoolClient, name: str) -> None:

@@ -103,7 +103,7 @@ OTHER = {"type": "Other", "status": "False"}
 
 
 def told(earlier: dict[str, Any], now: float, *, monitored: bool = True, **report: Any) -> dict[str, Any]:
-    return reports.merge_report(reports.parse_report(report), earlier, now, monitored=monitored)
+    return reports.merge_report(reports.StatusReport.read(report), earlier, now, monitored=monitored)
 
 
 def test_report_keeps_omitted_fields_and_replaces_conditions() -> None:
@@ -133,7 +133,7 @@ def test_staged_revision_and_failed_version_end_with_the_next_whole_report() -> 
 )
 def test_invalid_staged_revision_or_failed_version_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArmError):
-        reports.parse_report(wrong)
+        reports.StatusReport.read(wrong)
 
 
 def test_names_in_a_refused_report_are_not_kept() -> None:
@@ -142,7 +142,7 @@ def test_names_in_a_refused_report_are_not_kept() -> None:
     try:
         for number in range(20):
             with pytest.raises(ArmError):
-                reports.parse_report({f"{number}" + "n" * 100_000: True})
+                reports.StatusReport.read({f"{number}" + "n" * 100_000: True})
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()

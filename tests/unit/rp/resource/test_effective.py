@@ -91,7 +91,7 @@ def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], o
     before = copy.deepcopy((template, own))
     merged = merge_properties(template, own)
     assert (template, own) == before
-    assert not read_properties(template, of_pool=True)[1]
+    assert not read_properties(template)[1]
     assert not read_properties(merged)[1]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.rollout_settings import RolloutSettings
 from aks_flex_rp.rollouts.gate_specs import Gates, GateSpec, check_gates
+from aks_flex_rp.rollouts.spec import parse_rollout
 from tests.unit.rp.rollouts.gate_builders import CONTAINER, job_gate, prometheus_gate, webhook_gate
 
 APPROVAL = {"name": "person", "approval": {}}
@@ -25,10 +25,9 @@ READ = TypeAdapter(Gates)
 
 
 def problem(*gates: dict[str, Any]) -> str:
-    with pytest.raises(ValidationError) as raised:
-        READ.validate_python(list(gates))
-    found = problem_from_pydantic(raised.value.errors()[0], "properties", "gates")
-    return f"{found.target}: {found.message}"
+    found = parse_rollout({"properties": {"gates": list(gates)}})
+    assert isinstance(found, list)
+    return f"{found[0].target}: {found[0].message}"
 
 
 def test_each_kind_of_gate_is_read_with_its_defaults() -> None:
