@@ -237,7 +237,8 @@ def _violation(steps: Steps, text: str, rules: Iterable[Rule | None]) -> Iterato
 
 
 def _mask(text: str) -> str | None:
-    return f"is {MASK}, the mask of a hidden secret. Set the secret itself." if text == MASK else None
+    wrong = f"is {MASK}, the mask of a hidden secret, or blank. Set the secret itself."
+    return None if text.strip(" *") else wrong
 
 
 def _too_long(text: str) -> str | None:

@@ -10,6 +10,7 @@ from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.redaction import redact
 from aks_flex_node.settings import checking
 from aks_flex_node.settings.api import AUTH_METHODS, ApiSetting, api_settings, api_tree
+from aks_flex_node.settings.setting import CREDENTIALS
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _section(
             problems.append(Problem(json_path(*path), "Unknown property. Correct its name, or remove it."))
         elif isinstance(entry, ApiSetting):
             found = list(_violations(entry, value))
-            problems += [_problem((*path, *each.steps), each) for each in found]
+            is_shown = entry.setting.reaches != CREDENTIALS  # a secret may be in the wrong place
+            problems += [_problem((*path, *each.steps), each, is_shown) for each in found]
             valid |= {} if found else {name: value}
         elif isinstance(value, dict):
             valid[name] = _section(value, entry, path, problems)
@@ -102,8 +104,8 @@ def _violations(entry: ApiSetting, value: object) -> Iterator[Violation]:
     yield from (each for each in of_rules if each.steps not in wrong)
 
 
-def _problem(path: tuple[str | int, ...], violation: Violation) -> Problem:
-    shown = violation.value
+def _problem(path: tuple[str | int, ...], violation: Violation, is_shown: bool) -> Problem:
+    shown = violation.value if is_shown else ""
     what = "The value"
     if isinstance(shown, str) and shown:
         what = quoted(redact(shown))

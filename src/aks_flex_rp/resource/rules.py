@@ -106,10 +106,6 @@ def _service_principal(properties: Properties, context: ValidationContext) -> It
         if secret is not None:
             yield problem("A service principal with certificateOnMachine has no client secret.")
         return
-    if secret is not None and not secret.strip():
-        yield problem("The secret is empty. Omit it to keep the stored one.")
-    elif secret is not None and set(secret) == {"*"}:
-        yield problem("The secret is a masked secret.")
     if secret is None and str(principal.get("clientId", "")).lower() != context.stored_secret_client:
         why = (
             "the stored secret belongs to another service principal"

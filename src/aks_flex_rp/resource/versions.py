@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.settings.table import by_path
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A minor version without a row uses the nearest lower row, or the first. docs/compatibility.md describes the tests.
-TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = {
-    (1, 31): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-    (1, 32): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-    (1, 33): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-    (1, 34): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-    (1, 35): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-    (1, 36): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
-}
-# How each row is tested: by every change, by the long tests, or not at all.
+# How each minor version is tested: by every change, by the long tests, or not at all. docs/compatibility.md describes
+# the tests. A minor version without a row uses the nearest lower row, or the first.
 TESTS: dict[tuple[int, int], str] = {
     (1, 31): "not run",
     (1, 32): "not run",
@@ -28,6 +22,9 @@ TESTS: dict[tuple[int, int], str] = {
     (1, 35): "every change",
     (1, 36): "every change",
 }
+# All are tested with the agent's default versions.
+_DEFAULTS = {name: str(by_path()[f"{name}.version"].default) for name in ("containerd", "runc", "cni", "npd")}
+TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = dict.fromkeys(TESTS, _DEFAULTS)
 # Earlier versions that upgrades start from in the tests.
 ALSO_TESTED: dict[str, tuple[str, ...]] = {"containerd": ("1.7.29",), "runc": ("1.4.0",), "cni": ("1.7.1",)}
 TITLES = {
