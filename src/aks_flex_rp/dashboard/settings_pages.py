@@ -239,8 +239,9 @@ class SettingsPages(DashboardPage):
         if before is None and not clusters:
             return await self.nowhere(visit, self.kind)
         usual = 409 if sheet.conflicts is not None else 400 if sheet.errors else 200
-        offered = next((each.id.key for each in clusters if each.id.key == sheet.values[CLUSTER]), "")
-        cluster = subject.cluster if subject else await self.context.clusters.find(offered)
+        cluster = subject.cluster if subject else None
+        if cluster is None and sheet.values[CLUSTER] in {each.id.key for each in clusters}:
+            cluster = await self.context.clusters.find(sheet.values[CLUSTER])
         version = cluster.facts.version if cluster else ""
         kubernetes = sheet.values["versions-kubernetes"].strip().removeprefix("v") or version
         fitting = {"kubernetes": version, **(versions.tested_components(kubernetes) if cluster else {})}

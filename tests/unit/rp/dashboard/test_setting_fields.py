@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,10 @@ import pytest
 from aks_flex_node.settings.api import ApiSetting, api_settings
 from aks_flex_node.settings.base import FieldType
 from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.dashboard import document_diff, setting_fields, settings_pages
+from aks_flex_rp.dashboard.page_renderer import PageRenderer
+from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.write_permissions import owner_settings
 
 if TYPE_CHECKING:
@@ -23,6 +27,11 @@ NODE, POOL = setting_fields.setting_fields(), setting_fields.setting_fields(of_p
 BY_PATH = {each.path: each for each in NODE}
 CLIENT = {"method": "servicePrincipal", "servicePrincipal": {"clientId": "c"}}
 SECRET = "azureAuth-servicePrincipal-clientSecret"
+PLANT = ShownCluster(ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant"))
+PRESS = SimpleNamespace(name="press-1", key="edge", pool=None)
+VISIT: Any = SimpleNamespace(
+    session=SimpleNamespace(form_token=""), caller=SimpleNamespace(name="me"), may_create=True, shown=None
+)
 WITH_SECRET = '{"azureAuth": {"servicePrincipal": {"clientSecret": "s3cret"}}}'
 
 
@@ -192,3 +201,27 @@ def test_problem_is_at_the_closest_field(target: str, name: str, message: str) -
 def test_number_field_names_its_bounds() -> None:
     assert FieldType.of(api_settings()["nodeConfig.maxPods"].annotation).metadata_value("le") == 1024
     assert "1024" in BY_PATH["nodeConfig.maxPods"].hint
+
+
+@pytest.mark.parametrize("kind", ["node", "pool"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_setting_with_a_label_appears_in_every_form(kind: str, is_new: bool) -> None:
+    """Of every setting, also of those that have no label yet."""
+    fields = [labelled(each) for each in api_settings().values() if kind == "node" or not each.setting.per_node]
+    values = {**setting_fields.form_values({}, fields), "cluster": "", "name": ""}
+    about: dict[str, Any] = {
+        "waits": False,
+        "notes": {},
+        "placeholders": {},
+        "suggestions": {},
+        "owner_only": [],
+        "is_owner": False,
+    }
+    about |= {"before": None if is_new else PRESS, "here_is": "", "etag": "", "base": "{}", "system": {}}
+    about |= {"clusters": (PLANT,), "cluster": PLANT, "groups": setting_fields.group_fields(fields)}
+    sheet = setting_fields.FormSheet(
+        values, tuple(setting_fields.FieldError(each.name, "is wrong") for each in fields)
+    )
+    page = bytes(PageRenderer().show(f"{kind}_form", VISIT, sheet=sheet, values=values, **about).body).decode()
+    for each in fields:
+        assert page.count(f' id="{each.name}"') == page.count(f' id="{each.name}-wrong"') == 1
