@@ -163,7 +163,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
             "Labels": "site=hall 9",
             "Taints": "a:NoSchedule\nb:Never",
             "Kubernetes": "1.99.0",
-            "Other settings as JSON": '{"azureAuth": {"method": "servicePrincipal"}}',
+            "Other settings as JSON": '{"azureAuth": {"arc": {"machineName": "press-1"}}}',
         },
     )
     preview(page)
@@ -298,9 +298,10 @@ def test_save_without_preview_has_the_same_checks(
     etag, edit = page.locator("input[name=etag]").last.input_value(), f"{pool_address(pool)}/edit"
     form = {"etag": etag, "to": "save", "nodeConfig-unbootstrapOnDelete": "yes"}
     assert post(page, entra_provider, edit, **form, rest="{}").status == 403
-    exec_template = json.dumps({"kubernetesAuth": {"method": "exec"}, "nodeConfig": MIRRORS})
-    assert post(page, entra_provider, edit, **form, rest=exec_template).status == 400
-    new = {**form, "cluster": PLANT.key, "name": f"{pool}x", "rest": json.dumps({"nodeConfig": MIRRORS})}
+    mirrors = json.dumps({"nodeConfig": MIRRORS})
+    by_exec = {**form, "kubernetesAuth-method": "exec", "rest": mirrors}
+    assert post(page, entra_provider, edit, **by_exec).status == 400
+    new = {**form, "cluster": PLANT.key, "name": f"{pool}x", "rest": mirrors}
     assert post(page, entra_provider, "/ui/pools/new", **new).status == 403
     assert entra_provider.running.admin.pool("GET", f"{pool}x").status == 404
     assert shown(entra_provider, pool)["template"] == {"nodeConfig": MIRRORS}

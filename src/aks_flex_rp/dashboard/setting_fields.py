@@ -202,8 +202,7 @@ def parse_form(form: Mapping[str, str], before: Document, fields: Sequence[Setti
         is_set = value != each.empty or document_diff.value_at(before, each.steps) == value
         values[each.steps] = value if is_set else None
     if chosen := values.get(METHOD):
-        others = {method for method in AUTH_METHODS if method != chosen}
-        values |= {path: None for path in values if path[0] == METHOD[0] and path[1] in others}
+        values |= {(METHOD[0], method): None for method in AUTH_METHODS if method != chosen}
     rest = _parse_json(REST, form.get(REST, ""), errors)
     errors += [
         FieldError(REST, f"Set {each.path} in its field above.")

@@ -156,9 +156,9 @@ def test_template_with_a_secret_is_refused() -> None:
 
 def test_settings_of_other_identities_are_not_saved() -> None:
     form = {"azureAuth-method": "managedIdentity", "azureAuth-managedIdentity-clientId": "m"}
-    kept = {"tags": {"a": "b"}}
-    found = saved({"azureAuth": {**CLIENT, "arc": kept}}, **form).document
-    assert found["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": "m"}, "arc": kept}
+    for before in (CLIENT, {"method": "arc", "arc": {"tags": {"a": "b"}}}):
+        found = saved({"azureAuth": before}, **form).document
+        assert found["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": "m"}}
 
 
 def test_form_of_a_new_node_sets_nothing_but_its_management() -> None:
