@@ -158,7 +158,7 @@ class SettingsPages(DashboardPage):
         if subject is None or is_back or errors or parsed.errors:
             sheet = sheet if is_back else replace(sheet, errors=(*errors, *parsed.errors))
             return await self._form(visit, sheet, subject, opened, clusters)
-        if form.get("etag", "") != subject.etag:
+        if subject.before and form.get("etag") != subject.etag:
             return await self._conflict(visit, subject, sheet, document, opened)
         if subject.before is None and document.get(POOL_NAME) and "azureAuth" not in document:
             document.pop("continuousMonitoring", None)  # without an identity of its own, that is up to the pool
