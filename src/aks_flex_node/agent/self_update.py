@@ -193,7 +193,7 @@ class SelfUpdate:
         """Raises MachineError for an older version than has run here: an old release is signed, too, but may have
         known vulnerabilities.
         """
-        floor, version = read_floor(self.engine.host), plain_version(self.engine.config.agent.version or "")
+        floor, version = read_floor(self.engine.host), self.engine.config.agent.version or ""
         if not floor or version_key(version) >= version_key(floor):
             return
         message = f"Agent version {version} is older than {floor}, which has run here. It was not installed."
@@ -226,10 +226,7 @@ class SelfUpdate:
     def _check(self) -> None:
         """Verifies that the program prints the expected version and accepts the configuration in effect."""
         host, config = self.engine.host, self.engine.config
-        program, version = (
-            f"{release.release_path(config)}/bin/aks-flex-node",
-            plain_version(config.agent.version or ""),
-        )
+        program, version = f"{release.release_path(config)}/bin/aks-flex-node", config.agent.version
         answer = self._run_program(program, "version")
         if not answer.ok or answer.out.strip() != version:
             self._refuse(f"`version` printed: {answer.out.strip() if answer.ok else answer.last_line}")

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-_DURATION = re.compile(r"\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+")
-_IMAGE = re.compile(
-    r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-    r"(@sha256:[0-9a-f]{64})?"
-)
+from aks_flex_node.api.value_rules import matching
+
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 # Labels that a kubelet can set on itself (lists of k8s.io/kubelet/pkg/apis). With others it refuses to start.
 OWN_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
@@ -66,25 +62,25 @@ EVICTION_SIGNALS = (
 def node_name(text: str) -> str | None:
     if text != text.lower() and node_name(text.lower()) is None:
         return f"has upper-case letters, which are not allowed in a node name. Use {text.lower()}."
-    if not _SUBDOMAIN.fullmatch(text):
+    if not re.fullmatch(_SUBDOMAIN, text):
         return "is not a node name. Use lower-case letters, digits, `-` and `.`, with a letter or digit at both ends."
     if len(text) > 63:  # a name can have 253, but the kubelet also uses it as a label value
         return f"has {len(text)} characters, but a node name can have at most 63, because it is also a label value."
     return None
 
 
-def domain(text: str) -> str | None:
-    if _SUBDOMAIN.fullmatch(text) and len(text) <= 253:
-        return None
-    return "is not a DNS domain. Use lower-case letters, digits and `-`, with `.` between the labels."
+domain = matching(
+    f"(?=.{{1,253}}\\Z){_SUBDOMAIN}",
+    "is not a DNS domain. Use lower-case letters, digits and `-`, with `.` between the labels.",
+)
 
 
 def label_key(text: str) -> str | None:
     """Checks a qualified name: `name`, or `prefix/name` with a DNS domain as prefix."""
     prefix, slash, name = text.rpartition("/")
-    if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
+    if slash and domain(prefix):
         return "has an invalid prefix. The part before `/` must be a DNS domain in lower case."
-    if not name or len(name) > 63 or not _NAME.fullmatch(name):
+    if not name or label_value(name):
         return (
             "is not a valid key. Use 1 to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both "
             "ends, and optionally a DNS domain and `/` before them."
@@ -92,13 +88,11 @@ def label_key(text: str) -> str | None:
     return None
 
 
-def label_value(text: str) -> str | None:
-    if not text or (len(text) <= 63 and _NAME.fullmatch(text)):
-        return None
-    return (
-        "is not a label value. Use at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both "
-        "ends, or an empty string."
-    )
+label_value = matching(
+    f"((?=.{{1,63}}\\Z){_NAME})?",
+    "is not a label value. Use at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both "
+    "ends, or an empty string.",
+)
 
 
 def own_label(key: str) -> str | None:
@@ -119,22 +113,15 @@ def _below(prefix: str, domains: tuple[str, ...]) -> bool:
     return any(prefix == each or prefix.endswith(f".{each}") for each in domains)
 
 
-def quantity(text: str) -> str | None:
-    if _QUANTITY.fullmatch(text):
-        return None
-    return "is not a Kubernetes quantity, for example 100m, 0.5, 512Mi or 2Gi."
-
-
-def reservable(name: str) -> str | None:
-    return None if name in RESERVABLE else f"cannot be reserved. Use one of: {', '.join(RESERVABLE)}."
-
-
-def eviction_signal(name: str) -> str | None:
-    return (
-        None
-        if name in EVICTION_SIGNALS
-        else (f"is not an eviction signal. Use one of: {', '.join(EVICTION_SIGNALS)}.")
-    )
+quantity = matching(
+    r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?",
+    "is not a Kubernetes quantity, for example 100m, 0.5, 512Mi or 2Gi.",
+)
+reservable = matching("|".join(RESERVABLE), f"cannot be reserved. Use one of: {', '.join(RESERVABLE)}.")
+eviction_signal = matching(
+    "|".join(map(re.escape, EVICTION_SIGNALS)),
+    f"is not an eviction signal. Use one of: {', '.join(EVICTION_SIGNALS)}.",
+)
 
 
 def eviction_threshold(text: str) -> str | None:
@@ -148,10 +135,10 @@ def eviction_threshold(text: str) -> str | None:
     )
 
 
-def duration(text: str) -> str | None:
-    if _DURATION.fullmatch(text) and re.search(r"[1-9]", text):
-        return None
-    return "is not a duration greater than zero, for example 10s, 1m30s or 2h."
+duration = matching(
+    r"(?=.*[1-9])\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+",
+    "is not a duration greater than zero, for example 10s, 1m30s or 2h.",
+)
 
 
 def version(text: str) -> str | None:
@@ -162,19 +149,13 @@ def version(text: str) -> str | None:
     return "is not a version, for example 1.36.3."
 
 
-def image(text: str) -> str | None:
-    return (
-        None
-        if _IMAGE.fullmatch(text)
-        else ("is not an image, for example mcr.microsoft.com/oss/kubernetes/pause:3.9.")
-    )
-
-
-def bootstrap_token(text: str) -> str | None:
-    """Checks a bootstrap token. The message never contains the token."""
-    if re.fullmatch(r"[a-z0-9]{6}\.[a-z0-9]{16}", text):
-        return None
-    return (
-        "is not a bootstrap token. It must have 6 characters, a dot and 16 characters, all of a-z and 0-9. The "
-        "value is not shown. Create a token with `kubeadm token create`."
-    )
+image = matching(
+    r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(@sha256:[0-9a-f]{64})?",
+    "is not an image, for example mcr.microsoft.com/oss/kubernetes/pause:3.9.",
+)
+bootstrap_token = matching(  # the message never contains the token
+    r"[a-z0-9]{6}\.[a-z0-9]{16}",
+    "is not a bootstrap token. It must have 6 characters, a dot and 16 characters, all of a-z and 0-9. The "
+    "value is not shown. Create a token with `kubeadm token create`.",
+)

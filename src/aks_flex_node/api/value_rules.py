@@ -7,12 +7,15 @@ import binascii
 import ipaddress
 import posixpath
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_RESOURCE_ID = re.compile(
-    r"/subscriptions/([^/]+)/resourcegroups/([^/]+)/providers/microsoft\.containerservice/managedclusters/([^/]+)/?",
-    re.IGNORECASE,
+_RESOURCE_ID = (
+    r"/subscriptions/([^/]+)/resourcegroups/([^/]+)/providers/microsoft\.containerservice/managedclusters/([^/]+)/?"
 )
 
 # Shared system directories. `unbootstrap` would empty them, so the agent cannot use them.
@@ -27,6 +30,11 @@ SYSTEM_DIRECTORIES = frozenset(
 )
 KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev", "/boot")
 MAX_URL = 2048  # characters
+
+
+def matching(pattern: str, reason: str, flags: int = 0) -> Callable[[str], str | None]:
+    """Returns a rule that accepts a text of this pattern."""
+    return lambda text: None if re.fullmatch(pattern, text, flags) else reason
 
 
 def placeholder(text: str) -> str | None:
@@ -152,62 +160,29 @@ def listen_address(text: str) -> str | None:
     return "is not an address and a port from 1 to 65535, for example 127.0.0.1:10257. An empty string disables it."
 
 
-def sha256(text: str) -> str | None:
-    return None if re.fullmatch(r"[0-9A-Fa-f]{64}", text) else "is not a SHA-256 hash of 64 hexadecimal digits."
-
-
-def fingerprint(text: str) -> str | None:
-    if re.fullmatch(r"[0-9A-Fa-f]{40}", text.replace(" ", "")):
-        return None
-    return "is not the fingerprint of an OpenPGP key, 40 hexadecimal digits."
-
-
-def suite(text: str) -> str | None:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+~/-]*", text):
-        return None
-    return "is not a suite. Use letters, digits and . _ + ~ / -, for example bookworm."
-
-
-def azure_name(text: str) -> str | None:
-    return (
-        None
-        if re.fullmatch(r"[\w.()-]{1,90}", text, re.ASCII) and text not in {".", ".."}
-        else "has characters that are not allowed in Azure names and IDs."
-    )
-
-
-def region(text: str) -> str | None:
-    return None if re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z ()-]{0,63}", text) else "is not the name of an Azure region."
-
-
-def gateway_sku(text: str) -> str | None:
-    return None if re.fullmatch(r"[0-9A-Za-z_]{1,32}", text) else "is not a SKU of VPN gateways, such as VpnGw2AZ."
-
-
-_ENTRA_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_GATEWAY = re.compile(r"[0-9A-Za-z]([-\w.]{0,78}\w)?", re.ASCII)
-_VIRTUAL_NETWORK = re.compile(
-    r"/subscriptions/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/resourcegroups/[-\w.()]{0,89}[-\w()]"
-    r"/providers/microsoft\.network/virtualnetworks/[0-9a-z][-0-9a-z_.]{0,62}[0-9a-z_]",
-    re.IGNORECASE,
+sha256 = matching(r"[0-9A-Fa-f]{64}", "is not a SHA-256 hash of 64 hexadecimal digits.")
+fingerprint = matching("( *[0-9A-Fa-f]){40} *", "is not the fingerprint of an OpenPGP key, 40 hexadecimal digits.")
+suite = matching(
+    "[A-Za-z0-9][A-Za-z0-9._+~/-]*", "is not a suite. Use letters, digits and . _ + ~ / -, for example bookworm."
 )
+azure_name = matching(
+    r"(?!\.{1,2}\Z)[A-Za-z0-9_.()-]{1,90}", "has characters that are not allowed in Azure names and IDs."
+)
+region = matching("[0-9A-Za-z][0-9A-Za-z ()-]{0,63}", "is not the name of an Azure region.")
+gateway_sku = matching("[0-9A-Za-z_]{1,32}", "is not a SKU of VPN gateways, such as VpnGw2AZ.")
 LARGEST, SMALLEST = 8, 29  # prefix lengths; Azure accepts no smaller network
 # Ranges that cannot be routed through a gateway.
 UNUSABLE_RANGES = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
 
 
-def entra_id(text: str) -> str | None:
-    return (
-        None
-        if _ENTRA_ID.fullmatch(text)
-        else "is not an ID of Entra ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630."
-    )
-
-
-def pool_name(text: str) -> str | None:
-    if re.fullmatch(r"[a-z][a-z0-9]{0,11}", text):
-        return None
-    return "is not the name of a pool: a lower-case letter, then up to 11 lower-case letters and digits."
+entra_id = matching(
+    "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "is not an ID of Entra ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630.",
+)
+pool_name = matching(
+    "[a-z][a-z0-9]{0,11}",
+    "is not the name of a pool: a lower-case letter, then up to 11 lower-case letters and digits.",
+)
 
 
 def arc_machine(text: str) -> str | None:
@@ -226,27 +201,24 @@ def vpn_network(text: str) -> str | None:
     return None
 
 
-def version_4(text: str) -> str | None:
-    return "is IPv6, which the VPN does not support." if ":" in text else None
+version_4 = matching("[^:]*", "is IPv6, which the VPN does not support.")
 
 
 def vpn_address(text: str) -> str | None:
     return ip(text) or version_4(text)
 
 
-def gateway(text: str) -> str | None:
-    if _GATEWAY.fullmatch(text):
-        return None
-    return "is not a valid gateway name. Use letters, digits, `-`, `_` and `.`, beginning with a letter or digit."
-
-
-def virtual_network(text: str) -> str | None:
-    if _VIRTUAL_NETWORK.fullmatch(text):
-        return None
-    return (
-        "is not a virtual network ID: /subscriptions/…/resourceGroups/…/providers/Microsoft.Network/virtualNetworks/"
-        "…. List the IDs with `az network vnet list --query [].id`."
-    )
+gateway = matching(
+    "[0-9A-Za-z]([0-9A-Za-z_.-]{0,78}[0-9A-Za-z_])?",
+    "is not a valid gateway name. Use letters, digits, `-`, `_` and `.`, beginning with a letter or digit.",
+)
+virtual_network = matching(
+    r"/subscriptions/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/resourcegroups/[-\w.()]{0,89}[-\w()]"
+    r"/providers/microsoft\.network/virtualnetworks/[0-9a-z][-0-9a-z_.]{0,62}[0-9a-z_]",
+    "is not a virtual network ID: /subscriptions/…/resourceGroups/…/providers/Microsoft.Network/virtualNetworks/"
+    "…. List the IDs with `az network vnet list --query [].id`.",
+    re.IGNORECASE,
+)
 
 
 def server_url(text: str) -> str | None:
@@ -257,11 +229,10 @@ def server_url(text: str) -> str | None:
     return None
 
 
-def public_url(text: str) -> str | None:
-    """Checks a URL that all readers of a node see, so it must not contain a password."""
-    if set(text) & set("?#@"):
-        return "must not contain a user, password, query or fragment, because it is not kept secret."
-    return None
+# All readers of a node see it.
+public_url = matching(
+    "[^?#@]*", "must not contain a user, password, query or fragment, because it is not kept secret."
+)
 
 
 def public_https_url(text: str) -> str | None:
@@ -286,34 +257,29 @@ def time_zone(text: str) -> str | None:
     return None
 
 
-def no_proxy(text: str) -> str | None:
-    if "://" not in text and re.fullmatch(r"\*|[^\s,\"']+", text):
-        return None
-    return (
-        "is not a host, domain, address or network without scheme and comma, for example .example.com or 10.0.0.0/8."
-    )
-
-
-def registry(text: str) -> str | None:
-    if text == "_default" or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?|\[[0-9a-f:]+\](:[0-9]+)?", text):
-        return None
-    return "is not the host of a registry without https:// and path, for example mcr.microsoft.com."
+no_proxy = matching(
+    r"\*|(?!.*://)[^\s,\"']+",
+    "is not a host, domain, address or network without scheme and comma, for example .example.com or 10.0.0.0/8.",
+)
+registry = matching(
+    r"_default|[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?|\[[0-9a-f:]+\](:[0-9]+)?",
+    "is not the host of a registry without https:// and path, for example mcr.microsoft.com.",
+)
 
 
 def resource_id(text: str) -> tuple[str, str, str] | None:
     """Returns subscription, resource group and name of an AKS cluster from its ARM ID."""
-    parts = _RESOURCE_ID.fullmatch(text)
+    parts = re.fullmatch(_RESOURCE_ID, text, re.IGNORECASE)
     return (parts[1], parts[2], parts[3]) if parts else None
 
 
-def cluster_id(text: str) -> str | None:
-    if resource_id(text):
-        return None
-    return (
-        "is not the ID of an AKS cluster: "
-        "/subscriptions/…/resourceGroups/…/providers/Microsoft.ContainerService/managedClusters/…. Run `az aks "
-        "show --query id` to print it."
-    )
+cluster_id = matching(
+    _RESOURCE_ID,
+    "is not the ID of an AKS cluster: "
+    "/subscriptions/…/resourceGroups/…/providers/Microsoft.ContainerService/managedClusters/…. Run `az aks "
+    "show --query id` to print it.",
+    re.IGNORECASE,
+)
 
 
 def read_certificate(text: str) -> bytes | None:

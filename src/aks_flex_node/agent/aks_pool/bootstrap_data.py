@@ -7,15 +7,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import object_at
-from aks_flex_node.agent.config.pool_names import server_url, split_labels
+from aks_flex_node.agent.config.pool_names import convert_pool_value, split_labels
+from aks_flex_node.agent.config.sources import POOL_SETTINGS, nest
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import by_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+    from aks_flex_node.settings.table import ConfigKey
+
+TOKEN = "azure.bootstrapToken.token"  # noqa: S105
+TYPES = {"string": str, "secret": str, "integer": int, "list": list, "map": dict}
 
 
 @frozen
@@ -30,44 +36,27 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
     """Parses a response. Ignores fields that later versions of the API may add. Raises FlexError
     `aks-pool-data-invalid` if the data is not sufficient for a join.
     """
-    azure, node = object_at(document, "azure"), object_at(document, "node")
-    components, networking = object_at(document, "components"), object_at(document, "networking")
-    kubelet = object_at(node, "kubelet")
-    token = _text(object_at(azure, "bootstrapToken"), "token")
-    required = {
-        "azure.bootstrapToken.token": token,
-        "node.kubelet.clusterFQDN": _text(kubelet, "clusterFQDN"),
-        "node.kubelet.caCertData": _text(kubelet, "caCertData"),
-        "components.kubernetes": _text(components, "kubernetes"),
-    }
-    if missing := [name for name, value in required.items() if not value]:
+    values = {path: _value(document, by_path()[path]) for path in (TOKEN, *POOL_SETTINGS)}
+    required = (TOKEN, "node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version")
+    if missing := [by_path()[path].setting.aks or path for path in required if not values[path]]:
         raise data_invalid_error(pool, f"it has no {', '.join(missing)}")
-    # The section `node`. Labels that only the cluster can set are left to the cluster.
-    dns = _text(networking, "dnsServiceIP")
-    labels, _ = split_labels(object_at(node, "labels"))
-    taints, most = node.get("taints"), node.get("maxPods")
-    settings = {
-        "azure": {"targetCluster": {"resourceId": pool.cluster_id}, "targetAgentPoolName": pool.pool},
-        "kubernetes": {"version": components["kubernetes"]},
-        **{name: {"version": _text(components, name)} for name in ("containerd", "runc") if _text(components, name)},
-        **({"cni": {"version": cni}} if (cni := _text(networking, "cniVersion")) else {}),
-        "node": {
-            **({"maxPods": most} if most is not None else {}),
-            **({"labels": labels} if labels else {}),
-            **({"taints": [str(each) for each in taints]} if isinstance(taints, list) and taints else {}),
-            "kubelet": {
-                "serverURL": server_url(_text(kubelet, "clusterFQDN")),
-                "caCertData": _text(kubelet, "caCertData"),
-                **({"dnsServiceIP": dns} if dns else {}),
-            },
-        },
-    }
-    return BootstrapData(Secret(token), settings)
+    token = Secret(values.pop(TOKEN))
+    # Labels that only the cluster can set are left to the cluster.
+    values["node.labels"], _ = split_labels(values["node.labels"] or {})
+    settings = {path: value for path, value in values.items() if value}
+    cluster = {"azure.targetCluster.resourceId": pool.cluster_id, "azure.targetAgentPoolName": pool.pool}
+    return BootstrapData(token, nest({**cluster, **settings}))
 
 
-def _text(parent: Mapping[str, Any], name: str) -> str:
-    value = parent.get(name)
-    return value.strip() if isinstance(value, str) else ""
+def _value(document: Mapping[str, Any], key: ConfigKey) -> Any:
+    """Returns the value of a setting in bootstrap data, under its name there; None for one of another type."""
+    name = key.setting.aks or key.path
+    *sections, field = name.split(".")
+    for section in sections:
+        document = object_at(document, section)
+    value = document.get(field)
+    value = value.strip() if isinstance(value, str) else value
+    return convert_pool_value(name, value) if isinstance(value, TYPES[key.kind]) else None
 
 
 def data_invalid_error(pool: PoolId, cause: str) -> FlexError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import machine_document, registration
+from aks_flex_node.agent.aks_pool.bootstrap_data import TOKEN, BootstrapData
 from aks_flex_node.agent.aks_pool.pool_client import PoolRequests, open_pool
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source
 from aks_flex_node.agent.aks_pool.pool_ids import (
@@ -33,7 +34,6 @@ from aks_flex_node.settings.base import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
     from aks_flex_node.agent.aks_pool.machine_document import PoolMachine
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.context import ConfigSelection
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
-
-TOKEN_KEY = "azure.bootstrapToken.token"  # noqa: S105
 
 
 @frozen
@@ -95,7 +93,7 @@ def complete_from_pool(
     origin = f"AKS pool {pool.pool}"
     source = config_source(facts)
     loader.refuse_source(source, origin, {})
-    token = SettingsSource({TOKEN_KEY: answer.data.token}, origins={TOKEN_KEY: origin})
+    token = SettingsSource({TOKEN: answer.data.token}, origins={TOKEN: origin})
     return context.load_config(selection, [source], [token]), facts
 
 

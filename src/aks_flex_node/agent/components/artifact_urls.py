@@ -10,6 +10,10 @@ from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aks_flex_node.settings.models import Agent, Cni, Containerd, Npd, Runc
+
+    Release = Agent | Cni | Containerd | Npd | Runc
+
 
 def plain_version(version: str) -> str:
     """Returns the version without a leading `v`."""
@@ -37,9 +41,21 @@ def fill_url(template: str, *values: str) -> str:
     return re.sub(r"%s", lambda _: rest.pop(0) if rest else values[-1], template)
 
 
-def release_url(template: str, version: str, arch: str, *positional: str) -> str:
-    """Fills a component's URL template: `{version}` and `{arch}`, or each `%s` with the next positional value."""
-    return fill_url(fill_named_url(template, version, arch), *positional)
+def release_urls(settings: Release, arch: str, order: str) -> tuple[str, str]:
+    """Returns the URL of a release, and that at its publisher. `order` says what each `%s` in the URL template stands
+    for: `v` for the version, `a` for the architecture.
+    """
+    version = settings.version or ""
+    values = [version if each == "v" else arch for each in order]
+    templates = (settings.url, type(settings)().url)
+    url, publisher = (fill_url(fill_named_url(each, version, arch), *values) for each in templates)
+    return url, publisher
+
+
+def release(component: str, settings: Release, arch: str, order: str, *files: ArtifactFile) -> Artifact:
+    """Returns the artifact of a component with its URL as in `release_urls`."""
+    url, publisher = release_urls(settings, arch, order)
+    return artifact(component, settings.version or "", url, files, settings.sha256, publisher)
 
 
 def artifact(

@@ -17,12 +17,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.components.artifact_urls import release
 from aks_flex_node.agent.reconcile import observer, planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
 from aks_flex_node.host.actions import Action, Remove, Run
-from aks_flex_node.settings.models import Cni, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.host import Host
+    from aks_flex_node.settings.models import NodeConfig
 
 NETWORK = "99-aks-flex-node.conflist"
 NETWORK_NAME = "aks-flex-node"
@@ -48,21 +48,16 @@ PLUGINS = (
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    version, paths = plain_version(config.cni.version), config.paths
+    version, paths = config.cni.version, config.paths
     directory = f"{paths.install_dir}/cni/{version}"
-    url, publisher = (
-        release_url(template, version, machine.arch, version, machine.arch, version)
-        for template in (config.cni.url, Cni().url)
-    )
-    files = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
+    files = (ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr), watch_directory=True),)
-    release = artifact("cni", version, url, files, config.cni.sha256, publisher)
     return Spec(
         (
             Directory(f"{paths.install_dir}/cni", ours=True),
             Directory(paths.cni.bin_dir),
             RuntimePath(paths.cni.lib_dir, is_directory=True),
-            ProgramTree(directory, "cni", version, (release,)),
+            ProgramTree(directory, "cni", version, (release("cni", config.cni, machine.arch, "vav", *files),)),
             # One link per plugin, because the cluster's network plugin installs programs in the same directory.
             *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{directory}/bin/{name}") for name in PLUGINS),
             *(networks if config.cni.bridge and machine.pod_cidr else ()),

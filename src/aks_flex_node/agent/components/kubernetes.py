@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
 from aks_flex_node.settings.models import Kubernetes, NodeConfig
@@ -29,7 +29,7 @@ def desired_tools(config: NodeConfig, machine: Machine) -> Spec:
 
 
 def spec(config: NodeConfig, machine: Machine, home: str, programs: tuple[str, ...]) -> Spec:
-    version, paths = plain_version(config.kubernetes.version or ""), config.paths
+    version, paths = config.kubernetes.version or "", config.paths
     directory = f"{paths.install_dir}/{home}/{version}"
     return Spec(
         (

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aks_flex_node.agent.config.parser import ConfigDocument
-from aks_flex_node.agent.config.problems import (
-    ConfigProblem,
-    invalid_config_error,
-    section_expected,
-    violation_problem,
-)
-from aks_flex_node.agent.config.sources import FALSE_WORDS, from_document, nest
+from aks_flex_node.agent.config.problems import ConfigProblem, section_expected, violation_problem
+from aks_flex_node.agent.config.sources import FALSE_WORDS, nest
 from aks_flex_node.settings import checking
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_node.settings.table import ConfigSection, by_path, find_entry, keys
@@ -30,15 +24,6 @@ _BOOLEANS = {
 }
 _INTEGER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[-+]?(\d+(_\d+)*(\.(\d+(_\d+)*)?)?|\.\d+(_\d+)*)([eE][-+]?\d+)?\s*", re.ASCII)
-
-
-def node_config(document: Mapping[str, Any]) -> NodeConfig:
-    """Converts a document, spelled as in files. Raises ConfigError if a name or a type is invalid."""
-    source = from_document(ConfigDocument(dict(document)), "the document")
-    config, problems = convert_settings(source.settings)
-    if problems or source.problems:
-        raise invalid_config_error([*source.problems, *problems], "the document")
-    return config
 
 
 def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[ConfigProblem]]:

@@ -156,7 +156,7 @@ class VpnConnection:
         """Rejects overlapping address ranges before anything is created. Ranges of peered networks that this machine
         also uses are not routed through the VPN.
         """
-        pool = virtual_network.parse_range("azure.vpn.p2sGatewayCIDR", self.config.azure.vpn.p2s_gateway_cidr)
+        pool = virtual_network.IPv4Range(self.config.azure.vpn.p2s_gateway_cidr)
         ours = frozenset({vpn.LINK, "flex0", "cni0"})  # the tunnel and the pod networks of this node
         here = virtual_network.host_ranges(
             self.host.query("ip", "-j", "addr").out, self.host.query("ip", "-j", "route").out, ours

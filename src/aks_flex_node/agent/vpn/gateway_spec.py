@@ -65,7 +65,7 @@ def subnet_range(config: NodeConfig, network: VirtualNetwork) -> str:
                 f"{network.id} has no free /{virtual_network.GATEWAY_BITS} for the gateway's subnet"
             )
         return str(free)
-    requested = virtual_network.parse_range("azure.vpn.gatewaySubnetCIDR", configured)
+    requested = virtual_network.IPv4Range(configured)
     inside = any(requested.subnet_of(one.network) for one in virtual_network.used_ranges("", network.own_ranges))
     if not inside or any(one.network.overlaps(requested) for one in virtual_network.used_ranges("", taken)):
         problem = "overlaps another subnet of" if inside else "is outside of"

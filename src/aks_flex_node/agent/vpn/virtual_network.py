@@ -33,18 +33,6 @@ class UsedRange:
     network: IPv4Range
 
 
-def parse_range(key: str, text: str) -> IPv4Range:
-    """Parses a configured address range."""
-    try:
-        return IPv4Range(text)
-    except ValueError as error:
-        raise ConfigError(
-            "vpn-address-range-invalid",
-            f"{key} is {text!r}, which is not an IPv4 address range: {error}.",
-            "Use CIDR notation, for example 192.168.100.0/24.",
-        ) from error
-
-
 def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
     """Returns the IPv4 ranges. The VPN supports no others."""
     found = []

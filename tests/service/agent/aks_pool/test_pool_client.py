@@ -13,12 +13,11 @@ from aks_flex_node.agent.aks_pool import machine_document
 from aks_flex_node.agent.aks_pool.machine_document import MachineSettings
 from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient, open_pool
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId, parse_pool_id
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.azure.arm import ArmReply, AzureCallError, refused_error
 from aks_flex_node.errors import FlexError
 from tests.service.agent.identity.test_credentials import bundle
 from tests.service.lab.sdk_contract import problems
-from tests.unit.agent.config.builders import load_plain
+from tests.unit.agent.config.builders import load_plain, node_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,9 @@ import pytest
 
 from aks_flex_node.agent.aks_pool.bootstrap_data import parse_bootstrap_data
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.config.pool_names import server_url
 from aks_flex_node.errors import FlexError
-from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, node_config
 
 POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
 DATA: dict[str, Any] = {

@@ -13,8 +13,8 @@ from aks_flex_node.agent.aks_pool.machine_document import (
     parse_machine,
     with_machine_settings,
 )
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.errors import FlexError
+from tests.unit.agent.config.builders import node_config
 
 
 def machine(**profile: Any) -> dict[str, Any]:

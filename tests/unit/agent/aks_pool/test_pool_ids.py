@@ -11,8 +11,8 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
     machine_name,
     parse_pool_id,
 )
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.errors import CommandUsageError, ConfigError
+from tests.unit.agent.config.builders import node_config
 
 if TYPE_CHECKING:
     from tests.unit.agent.config.builders import Settings

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.loader import LoadedConfig, load_text
+from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.problems import ConfigProblem, InvalidConfigError
+from aks_flex_node.agent.config.sources import from_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from aks_flex_node.settings.models import NodeConfig
 
 Settings: TypeAlias = dict[str, object]  # dotted paths with their values, such as {"node.maxPods": 5}
 TOKEN = "abcdef.0123456789abcdef"
@@ -49,6 +54,13 @@ def settings(values: Mapping[str, object]) -> str:
 
 def load_settings(values: Mapping[str, object], flags: Mapping[str, object] | None = None) -> LoadedConfig:
     return load_text(settings(values), "test.json", {}, flags or {})
+
+
+def node_config(document: Mapping[str, object]) -> NodeConfig:
+    """Returns a configuration whose values are not checked, only their types."""
+    config, problems = convert_settings(from_document(ConfigDocument(dict(document)), "test").settings)
+    assert not problems
+    return config
 
 
 def load_plain(text: str, name: str = "test") -> LoadedConfig:

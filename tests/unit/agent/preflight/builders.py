@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.catalog import SEQUENCE
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.preflight import CheckFinding, PreflightContext, run_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
@@ -14,7 +13,7 @@ from aks_flex_node.agent.preflight.host_checks import RECOMMENDED_PROGRAMS, REQU
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, ProbeFailed, ProbeResponse
 from aks_flex_node.agent.preflight.registry import NAMES
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.config.builders import CA, TOKEN
+from tests.unit.agent.config.builders import CA, TOKEN, node_config
 from tests.unit.agent.preflight.fakes import RecordedNetworkProbe
 
 if TYPE_CHECKING:

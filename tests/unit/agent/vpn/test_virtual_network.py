@@ -12,7 +12,6 @@ from aks_flex_node.agent.vpn.virtual_network import (
     cluster_ranges,
     free_subnet,
     host_ranges,
-    parse_range,
     used_ranges,
 )
 from aks_flex_node.errors import ConfigError, MachineError
@@ -76,13 +75,6 @@ def test_cluster_network_overlapping_a_local_network_is_refused() -> None:
             host_ranges(ADDRESSES, ROUTES, OURS),
         )
     assert caught.value.name == "vpn-network-overlaps"
-
-
-@pytest.mark.parametrize("text", ["192.168.100.1/24", "192.168.100.0/33", "fd00::/64", "all"])
-def test_malformed_ip_range_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_range("azure.vpn.p2sGatewayCIDR", text)
-    assert caught.value.name == "vpn-address-range-invalid"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.settings.azure_models import Vpn
 from aks_flex_node.settings.base import to_document
 from aks_flex_rp.arm.ids import ClusterId
@@ -17,6 +16,7 @@ from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.properties import Properties, read_properties
 from aks_flex_rp.resource.rules import ValidationContext, check_rules
 from aks_flex_rp.resource.validation import validate_body
+from tests.unit.agent.config.builders import node_config
 
 G = "11111111-2222-3333-4444-555555555555"
 HOME, OTHER = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.artifacts.model import ArtifactFile
+from aks_flex_node.agent.components.artifact_urls import release
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.reconcile.component import Component
@@ -21,12 +21,12 @@ from aks_flex_node.agent.reconcile.resources import (
     Symlink,
     make_service,
 )
-from aks_flex_node.settings.models import Containerd, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 
 def hosts_toml(mirrors: Iterable[str]) -> bytes:
@@ -49,9 +49,11 @@ LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScore
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    version, paths = plain_version(config.containerd.version), config.paths
+    version, paths = config.containerd.version, config.paths
     programs = PROGRAMS if generation(version) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
     directory = f"{paths.install_dir}/containerd/{version}"
+    files = (ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
+    artifact = release("containerd", config.containerd, machine.arch, "vva", *files)
     links = tuple(Symlink(f"{paths.bin_dir}/{name}", f"{directory}/bin/{name}") for name in programs)
     inputs: tuple[File | Symlink, ...] = (
         File(CONFIG, config_toml(config, machine)),
@@ -75,25 +77,16 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(paths.cni.conf_dir),
             Directory(REGISTRIES),
             *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
-            ProgramTree(directory, "containerd", version, (release(config, machine, version, programs),)),
+            ProgramTree(directory, "containerd", version, (artifact,)),
             *registries,
             *inputs,
             replace(
-                make_service("containerd.service", inputs, f"runc {plain_version(config.runc.version)}", wait=False),
+                make_service("containerd.service", inputs, f"runc {config.runc.version}", wait=False),
                 cri_check=(f"{config.paths.bin_dir}/ctr", "plugins", "list"),
                 data_dir=config.paths.containerd_dir,
             ),
         )
     )
-
-
-def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
-    url, publisher = (
-        release_url(template, version, machine.arch, version, version, machine.arch)
-        for template in (config.containerd.url, Containerd().url)
-    )
-    files = tuple(ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
-    return artifact("containerd", version, url, files, config.containerd.sha256, publisher)
 
 
 def generation(version: str) -> tuple[int, ...]:
@@ -102,7 +95,7 @@ def generation(version: str) -> tuple[int, ...]:
 
 def config_toml(config: NodeConfig, machine: Machine) -> bytes:
     """Renders containerd's configuration in the syntax of its major version."""
-    made = generation(plain_version(config.containerd.version))
+    made = generation(config.containerd.version)
     plugins = json.dumps(config.paths.cni.bin_dir)
     values = {
         "root": json.dumps(config.paths.containerd_dir),

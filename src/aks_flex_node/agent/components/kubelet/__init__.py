@@ -6,7 +6,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, proxy_environment, render_template
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.component import Component
@@ -160,7 +159,7 @@ def own_kubeconfig(config: NodeConfig) -> File | FileLine:
 def installed(config: NodeConfig) -> tuple[str, str]:
     """Returns restart inputs from other components: the kubelet's version and the cluster CA."""
     authority = hashlib.sha256(ca_certificate(config) or b"").hexdigest()
-    return f"kubelet {plain_version(config.kubernetes.version or '')}", f"authority {authority}"
+    return f"kubelet {config.kubernetes.version}", f"authority {authority}"
 
 
 def labels(config: NodeConfig) -> dict[str, str]:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.components.artifact_urls import release
 from aks_flex_node.agent.components.templates import command_argument, render_template
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
-from aks_flex_node.settings.models import NodeConfig, Npd
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 UNIT = "/etc/systemd/system/node-problem-detector.service"
 MONITORS = ("config/kernel-monitor.json", "config/readonly-monitor.json")
@@ -22,26 +22,19 @@ MONITORS = ("config/kernel-monitor.json", "config/readonly-monitor.json")
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not config.npd.enabled:
         return Spec()
-    version, paths = plain_version(config.npd.version), config.paths
+    version, paths = config.npd.version, config.paths
     directory = f"{paths.install_dir}/npd/{version}"
-    url, publisher = (
-        release_url(template, version, machine.arch, version, version, machine.arch)
-        for template in (config.npd.url, Npd().url)
-    )
-    files = (
-        ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
-        ArtifactFile("config/", "config/"),
-    )
+    program = "bin/node-problem-detector"
+    files = (ArtifactFile(program, program), ArtifactFile("config/", "config/"))
     kubeconfig = f"{paths.kubernetes.kubelet_dir}/kubeconfig"
     unit = File(
         UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, directory))
     )
-    link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{directory}/bin/node-problem-detector")
-    release = artifact("npd", version, url, files, config.npd.sha256, publisher)
+    link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{directory}/{program}")
     return Spec(
         (
             Directory(f"{paths.install_dir}/npd", ours=True),
-            ProgramTree(directory, "npd", version, (release,)),
+            ProgramTree(directory, "npd", version, (release("npd", config.npd, machine.arch, "vva", *files),)),
             link,
             unit,
             # It authenticates with the kubelet's credential, so it starts only when the kubeconfig exists.

@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.components.artifact_urls import artifact, release_urls
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
-from aks_flex_node.settings.models import Agent, NodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.settings.models import NodeConfig
 
 MAX_TRIAL_STARTS = 3  # of a version on trial
 DESIRED_RELEASE = (ArtifactFile("bin/", "bin/"), ArtifactFile("lib/", "lib/"))
@@ -41,7 +41,7 @@ def current_link(config: NodeConfig) -> str:
 
 def release_path(config: NodeConfig) -> str:
     """Returns the path of the configured version."""
-    return f"{releases_dir(config)}/{plain_version(config.agent.version or '')}"
+    return f"{releases_dir(config)}/{config.agent.version}"
 
 
 def trial_file(config: NodeConfig) -> str:
@@ -57,17 +57,13 @@ def failed_file(config: NodeConfig) -> str:
 def configured_version(config: NodeConfig) -> str:
     """Returns the version that the configuration sets; empty for the installed program. Only a node with a config
     source can set it, because a version must reach the source to pass its trial."""
-    return plain_version(config.agent.version or "") if config_source_kind(config) != "local" else ""
+    return (config.agent.version or "") if config_source_kind(config) != "local" else ""
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version = configured_version(config)
     if not version:
         return Spec()
-    url, publisher = (
-        release_url(template, version, machine.arch, version, version, machine.arch)
-        for template in (config.agent.url, Agent().url)
-    )
     return Spec(
         (
             Directory(releases_dir(config), ours=True),
@@ -75,7 +71,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 release_path(config),
                 "agent",
                 version,
-                (signed_artifact(version, url, publisher, config.agent.sha256),),
+                (signed_artifact(version, *release_urls(config.agent, machine.arch, "vva"), config.agent.sha256),),
             ),
             File(
                 launcher_path(config),

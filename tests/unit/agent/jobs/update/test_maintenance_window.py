@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.api import maintenance_window
 from aks_flex_node.errors import MachineError
+from tests.unit.agent.config.builders import node_config
 
 if TYPE_CHECKING:
     from aks_flex_node.settings.models import MaintenanceWindow
