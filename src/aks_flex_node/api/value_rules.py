@@ -38,15 +38,16 @@ def matching(pattern: str, reason: str, flags: int = 0) -> Callable[[str], str |
 
 
 def placeholder(text: str) -> str | None:
-    return (
-        "is still the placeholder. Replace it with the actual value." if re.fullmatch(r"\s*<.*>\s*", text) else None
-    )
+    is_one = "<" in text and re.fullmatch(r"\s*<.*>\s*", text)
+    return "is still the placeholder. Replace it with the actual value." if is_one else None
 
 
 def plain(text: str) -> str | None:
     """Accepts one line, without characters that are invisible or change the direction of text."""
-    hidden = next((f"U+{ord(each):04X}" for each in text if not each.isprintable()), "")
-    return f"has a line break, or an invisible or other non-printable character ({hidden})." if hidden else None
+    if text.isprintable():
+        return None
+    hidden = next(f"U+{ord(each):04X}" for each in text if not each.isprintable())
+    return f"has a line break, or an invisible or other non-printable character ({hidden})."
 
 
 def url(text: str) -> str | None:

@@ -11,7 +11,7 @@ from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.setting import CONTRIBUTOR, CREDENTIALS, NOTHING, Setting
-from aks_flex_node.settings.table import keys
+from aks_flex_node.settings.table import DESIGN_NAMES, keys
 
 POOL_NAME = "poolName"
 AUTH_METHODS = ("servicePrincipal", "managedIdentity", "arc")
@@ -85,24 +85,37 @@ class ApiSetting:
     """A setting of a node or of a pool's template in the API."""
 
     path: str
-    annotation: Any
+    shape: FieldType
     setting: Setting
-    config_path: str = ""  # of the setting of the agent that has the same value; empty if there is none
+    config_path: str = ""  # in a bundle, of the setting of the agent that has the same value; empty if there is none
+    default: object = None
     required: bool = False
+
+    @property
+    def annotation(self) -> Any:
+        return self.shape.annotation
 
     @property
     def steps(self) -> tuple[str, ...]:
         return tuple(self.path.split("."))
 
 
+def _config_path(path: str) -> str:
+    """Returns the path under the name of the design documents, which bundles have."""
+    section, _, name = path.rpartition(".")
+    return f"{section}.{DESIGN_NAMES.get(path, name)}".lstrip(".")
+
+
 @cache
 def api_settings() -> dict[str, ApiSetting]:
     shared = {
-        key.setting.api: ApiSetting(key.setting.api, key.annotation, key.setting, key.path, key.required)
+        key.setting.api: ApiSetting(
+            key.setting.api, key.shape, key.setting, _config_path(key.path), key.default, required=key.required
+        )
         for key in keys()
         if key.setting.api
     }
-    own = {path: ApiSetting(path, annotation, annotation.__metadata__[-1]) for path, annotation in API_ONLY.items()}
+    own = {path: ApiSetting(path, FieldType.of(of), of.__metadata__[-1]) for path, of in API_ONLY.items()}
     return {**own, **shared}
 
 
@@ -113,7 +126,7 @@ def settings_data() -> list[dict[str, Any]]:
     """Returns the table for command lines, which read it as JSON: they load nothing of the agent or the provider."""
     rows = []
     for path, each in sorted(api_settings().items()):
-        shape, setting = FieldType.of(each.annotation), each.setting
+        shape, setting = each.shape, each.setting
         bounds = {name: shape.metadata_value(name) for name in ("ge", "le")}
         kind, choices = value_kind(shape.inner)
         row = {

@@ -5,6 +5,7 @@ models back to JSON documents.
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -52,31 +53,56 @@ LeaveOut = Literal["nothing", "defaults", "nulls"]
 
 @frozen
 class FieldType:
-    """A parsed type annotation: the inner type, its metadata, and whether None is allowed."""
+    """A parsed type annotation. Values are checked against it often, so it has all that they need."""
 
-    inner: Any
+    annotation: Any
+    inner: Any  # without metadata, and without None
     metadata: tuple[Any, ...]
     optional: bool
-
-    @property
-    def setting(self) -> Setting | None:
-        """The entry of the table, or None for a section."""
-        return next((each for each in self.metadata if isinstance(each, Setting)), None)
+    origin: Any  # tuple, dict or Literal, else None
+    item: FieldType | None  # of the items of a list, or of the values of a map
+    choices: tuple[Any, ...]
+    pattern: str
+    setting: Setting | None  # the entry of the table; None for a section
 
     @classmethod
+    @cache
     def of(cls, annotation: Any) -> FieldType:
-        if get_origin(annotation) is Annotated:
-            first, *metadata = get_args(annotation)
-            below = cls.of(first)
-            return cls(below.inner, (*metadata, *below.metadata), below.optional)
-        if get_origin(annotation) in (Union, types.UnionType):
-            below = cls.of(next(each for each in get_args(annotation) if each is not type(None)))
-            return cls(below.inner, below.metadata, optional=True)
-        return cls(annotation, (), optional=False)
+        inner, metadata, optional = _parts(annotation)
+        origin, of = get_origin(inner), get_args(inner)
+        item = {tuple: 0, dict: 1}.get(origin)
+        return cls(
+            annotation,
+            inner,
+            metadata,
+            optional,
+            origin,
+            None if item is None else cls.of(of[item]),
+            of if origin is Literal else (),
+            next((each.pattern for each in metadata if isinstance(each, Meta) and each.pattern), ""),
+            next((each for each in metadata if isinstance(each, Setting)), None),
+        )
 
     def metadata_value(self, name: str) -> Any:
-        """Returns a constraint or description, such as `ge` or `pattern`, or None if it is not set."""
+        """Returns a constraint or description, such as `ge` or `max_length`, or None if it is not set."""
         return next((value for each in self.metadata if (value := getattr(each, name, None)) is not None), None)
+
+
+def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    if get_origin(annotation) is Annotated:
+        first, *metadata = get_args(annotation)
+        inner, below, optional = _parts(first)
+        return inner, (*metadata, *below), optional
+    if get_origin(annotation) in (Union, types.UnionType):
+        inner, below, _ = _parts(next(each for each in get_args(annotation) if each is not type(None)))
+        return inner, below, True
+    return annotation, (), False
+
+
+@cache
+def model_fields(model: type[ConfigModel]) -> tuple[tuple[FieldInfo, FieldType], ...]:
+    """Returns the fields of a model with their types. msgspec parses the annotations at each call."""
+    return tuple((info, FieldType.of(info.type)) for info in fields(model))
 
 
 def replace(model: Model, **changes: object) -> Model:
@@ -91,18 +117,18 @@ def default_of(info: FieldInfo) -> object:
 
 def non_default_values(model: ConfigModel) -> dict[str, Any]:
     """Returns the values that differ from their defaults, by attribute."""
-    values = {info.name: (getattr(model, info.name), default_of(info)) for info in fields(model)}
+    values = {info.name: (getattr(model, info.name), default_of(info)) for info, _ in model_fields(type(model))}
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def to_document(model: ConfigModel, leave_out: LeaveOut = "nothing", *, reveal: bool = False) -> dict[str, Any]:
     """Returns a model as a JSON document, spelled as in files. Masks passwords and secrets unless `reveal` is set."""
     document: dict[str, Any] = {}
-    for info in fields(model):
+    for info, shape in model_fields(type(model)):
         value = getattr(model, info.name)
         if (leave_out == "defaults" and value == default_of(info)) or (leave_out == "nulls" and value is None):
             continue
-        if isinstance(value, str) and not reveal and MAY_HOLD_PASSWORD in FieldType.of(info.type).metadata:
+        if isinstance(value, str) and not reveal and MAY_HOLD_PASSWORD in shape.metadata:
             value = redact(value)
         document[info.encode_name] = _to_json(value, leave_out, reveal)
     return document

@@ -6,10 +6,9 @@ import json
 import math
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import fields
 
 from aks_flex_node.api import value_rules as values
 from aks_flex_node.lean_dataclass import frozen
@@ -20,11 +19,12 @@ from aks_flex_node.settings.base import (
     TIME_OF_DAY_PATTERN,
     VERSION_PATTERN,
     FieldType,
+    model_fields,
     to_document,
 )
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
-from aks_flex_node.settings.table import describe_type, is_model
+from aks_flex_node.settings.table import describe_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Steps = tuple[str | int, ...]
 
+TEXT = FieldType.of(str)
 MAX_TEXT = 4096  # characters of a value that is no certificate
 SEVERAL_LINES = (values.certificate, values.certificate_and_key)
 _TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
@@ -57,11 +58,11 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
 
 
 def convert(
-    annotation: Any, value: Any, coerce: Callable[[Any, Any], Any] | None = None
+    shape: FieldType, value: Any, coerce: Callable[[Any, Any], Any] | None = None
 ) -> tuple[Any, list[Violation]]:
     """Returns a value as its type, and what is wrong with it. `coerce` converts what people write to plain values."""
     conversion = _Conversion(coerce)
-    return conversion.convert(annotation, value, ()), conversion.found
+    return conversion.convert(shape, value, ()), conversion.found
 
 
 class _Conversion:
@@ -69,37 +70,34 @@ class _Conversion:
         self.coerce = coerce
         self.found: list[Violation] = []
 
-    def convert(self, annotation: Any, value: Any, steps: Steps) -> Any:
-        shape = FieldType.of(annotation)
+    def convert(self, shape: FieldType, value: Any, steps: Steps) -> Any:
         if shape.inner is object or (value is None and shape.optional):
             return value
-        if get_origin(shape.inner) is tuple:
-            return self._list(shape, value, steps)
-        if get_origin(shape.inner) is dict:
-            return self._map(get_args(shape.inner)[1], value, steps)
-        if is_model(shape.inner):
-            return self._taint(shape.inner, value, steps)
-        return self._plain(shape, annotation, value, steps)
+        if shape.item:
+            of_type = self._list if shape.origin is tuple else self._map
+            return of_type(shape, shape.item, value, steps)
+        return self._taint(value, steps) if shape.inner is Taint else self._plain(shape, value, steps)
 
-    def _list(self, shape: FieldType, value: Any, steps: Steps) -> Any:
-        of, most = get_args(shape.inner)[0], shape.metadata_value("max_length")
+    def _list(self, shape: FieldType, item: FieldType, value: Any, steps: Steps) -> Any:
+        most = shape.metadata_value("max_length")
         if not isinstance(value, list | tuple | set):
             self.found.append(Violation(steps, "must be a list.", value))
             return value
         if most is not None and len(value) > most:
             self.found.append(Violation(steps, f"has {len(value)} items. The maximum is {most}."))
-        return [self.convert(of, each, (*steps, index)) for index, each in enumerate(value)]
+        return [self.convert(item, each, (*steps, index)) for index, each in enumerate(value)]
 
-    def _map(self, of: Any, value: Any, steps: Steps) -> Any:
+    def _map(self, _: FieldType, item: FieldType, value: Any, steps: Steps) -> Any:
         if not isinstance(value, dict):
             self.found.append(Violation(steps, "must be a map of names to values.", value))
             return value
         inner = {name: (*steps, str(name)) for name in value}
         return {
-            self.convert(str, name, inner[name]): self.convert(of, each, inner[name]) for name, each in value.items()
+            self.convert(TEXT, name, inner[name]): self.convert(item, each, inner[name])
+            for name, each in value.items()
         }
 
-    def _taint(self, model: Any, value: Any, steps: Steps) -> Any:
+    def _taint(self, value: Any, steps: Steps) -> Any:
         """Converts a taint, the only object in a list. People can write it as `key=value:Effect`."""
         if isinstance(value, str) and self.coerce:
             parts = _TAINT.fullmatch(value)
@@ -110,10 +108,10 @@ class _Conversion:
         if not isinstance(value, dict):
             self.found.append(Violation(steps, "must be a map.", value))
             return value
-        known = {info.encode_name: info for info in fields(model)}
-        for name, info in known.items():
+        known = {info.encode_name: (info, shape) for info, shape in model_fields(Taint)}
+        for name, (info, shape) in known.items():
             if name in value:
-                self.convert(info.type, value[name], (*steps, name))
+                self.convert(shape, value[name], (*steps, name))
             elif info.default is msgspec.NODEFAULT:
                 self.found.append(Violation((*steps, name), "is missing."))
         for name in value:
@@ -125,13 +123,13 @@ class _Conversion:
                 self.found.append(Violation((*steps, str(name)), reason))
         return value
 
-    def _plain(self, shape: FieldType, annotation: Any, value: Any, steps: Steps) -> Any:
+    def _plain(self, shape: FieldType, value: Any, steps: Steps) -> Any:
         if shape.inner is Secret and isinstance(value, str) and value:
             return Secret(value)
         converted = self.coerce(shape.inner, value) if self.coerce else value
-        if reason := _wrong(shape, annotation, converted):
+        if reason := _wrong(shape, converted):
             self.found.append(Violation(steps, reason, value))
-        elif shape.metadata_value("pattern") == VERSION_PATTERN:
+        elif shape.pattern == VERSION_PATTERN:
             return converted.removeprefix("v")
         return converted
 
@@ -151,19 +149,21 @@ _PATTERNS = {
 }
 
 
-def _wrong(shape: FieldType, annotation: Any, value: Any) -> str | None:
+def _wrong(shape: FieldType, value: Any) -> str | None:
     """Returns what is wrong with a plain value, or None."""
-    if get_origin(shape.inner) is Literal:
-        return _not_a_choice(get_args(shape.inner), value)
-    pattern = shape.metadata_value("pattern")
-    if type(value) is not shape.inner or (isinstance(value, str) and not _is_unicode(value)):
+    if shape.choices:
+        return _not_a_choice(shape.choices, value)
+    is_sound = not isinstance(value, str) or _is_unicode(value)
+    if type(value) is not shape.inner or not is_sound or (shape.inner is float and not math.isfinite(value)):
         return _TYPES[shape.inner]
-    if pattern:
-        return None if _compiled(pattern).search(value) else _PATTERNS[pattern]
-    if isinstance(value, float) and not math.isfinite(value):
-        return _TYPES[float]
+    if shape.pattern:
+        return None if _compiled(shape.pattern).search(value) else _PATTERNS[shape.pattern]
+    return _out_of_range(shape, value) if shape.inner in (int, float) else None
+
+
+def _out_of_range(shape: FieldType, value: Any) -> str | None:
     try:
-        msgspec.convert(value, annotation)
+        msgspec.convert(value, shape.annotation)
     except msgspec.ValidationError:
         return f"is out of range. Allowed: {describe_type(shape)}."
     return None
@@ -201,6 +201,8 @@ def violations(setting: Setting, value: object, *, sent: bool = False) -> Iterat
             yield Violation((), each.reason)
     elif value == "" and sent:
         yield Violation((), "is empty. Omit it, or set a value.")
+    elif isinstance(value, str):
+        yield from _violation((), value, rules)
     elif isinstance(value, dict):
         if not setting.name_rules:
             yield from _in_json(value)
@@ -220,10 +222,10 @@ def _of_values(found: Iterable[tuple[Steps, object]], rules: tuple[Rule | None, 
             yield from _of_values([((*steps, index), each) for index, each in enumerate(value)], rules)
         elif isinstance(value, dict | Taint):
             taint = value if isinstance(value, dict) else to_document(value)
-            for info in fields(Taint):
-                setting = FieldType.of(info.type).setting
-                if setting is not None and info.encode_name in taint:
-                    yield from _of_values([((*steps, info.encode_name), taint[info.encode_name])], (setting.rule,))
+            for info, shape in model_fields(Taint):
+                name = info.encode_name
+                if shape.setting is not None and name in taint:
+                    yield from _of_values([((*steps, name), taint[name])], (shape.setting.rule,))
 
 
 def _violation(steps: Steps, text: str, rules: Iterable[Rule | None]) -> Iterator[Violation]:

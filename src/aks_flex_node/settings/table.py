@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import NODEFAULT
-from msgspec.structs import FieldInfo, fields
 
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 from aks_flex_node.lean_dataclass import frozen
-from aks_flex_node.settings.base import PATH_PATTERN, ConfigModel, FieldType, default_of
+from aks_flex_node.settings.base import PATH_PATTERN, ConfigModel, FieldType, default_of, model_fields
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from msgspec.structs import FieldInfo
 
     from aks_flex_node.settings.setting import Setting
 
@@ -44,13 +45,17 @@ class ConfigKey:
 
     path: str
     attributes: tuple[str, ...]
-    annotation: Any
+    shape: FieldType
     kind: ValueKind
     type: str
     holds_text: bool  # all values below it are strings, regardless of how YAML would parse them
     default: object
     required: bool
     setting: Setting
+
+    @property
+    def annotation(self) -> Any:
+        return self.shape.annotation
 
     @property
     def description(self) -> str:
@@ -173,29 +178,27 @@ def _section(
 ) -> ConfigSection:
     members: dict[str, ConfigSection | ConfigKey] = {}
     spellings: dict[str, str] = {}
-    for info in fields(model):
+    for info, shape in model_fields(model):
         name = info.encode_name
-        members[name] = _member(info, f"{path}.{name}".lstrip("."), (*attributes, info.name))
+        members[name] = _member(info, shape, f"{path}.{name}".lstrip("."), (*attributes, info.name))
         spellings |= dict.fromkeys((name, info.name, DESIGN_NAMES.get(members[name].path, name)), name)
     return ConfigSection(path, attributes, model, meaning, optional, members, spellings)
 
 
-def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
-    shape = FieldType.of(info.type)
+def _member(info: FieldInfo, shape: FieldType, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
     if is_model(shape.inner):
         meaning = shape.metadata_value("description") or ""
         return _section(shape.inner, path, attributes, meaning, optional=shape.optional)
     if shape.setting is None:
         raise TypeError(f"{path} has no entry in the table of settings: who may set it, and what it reaches.")
     default = default_of(info)
-    kind = _KINDS[get_origin(shape.inner) or shape.inner]
     return ConfigKey(
         path,
         attributes,
-        info.type,
-        kind,
+        shape,
+        _KINDS[shape.origin or shape.inner],
         describe_type(shape),
-        _holds_text(shape.inner),
+        _holds_text(shape),
         None if default is NODEFAULT else default,
         default is NODEFAULT,
         shape.setting,
@@ -206,23 +209,21 @@ def is_model(inner: Any) -> bool:
     return isinstance(inner, type) and issubclass(inner, ConfigModel)
 
 
-def _holds_text(inner: Any) -> bool:
-    if get_origin(inner) is dict:
-        return _holds_text(get_args(inner)[1])
-    if get_origin(inner) is tuple:
-        return _holds_text(get_args(inner)[0])
-    if is_model(inner):
-        return all(_holds_text(FieldType.of(each.type).inner) for each in fields(inner))
-    return inner in (str, Secret) or get_origin(inner) is Literal
+def _holds_text(shape: FieldType) -> bool:
+    if shape.item:
+        return _holds_text(shape.item)
+    if is_model(shape.inner):
+        return all(_holds_text(each) for _, each in model_fields(shape.inner))
+    return shape.inner in (str, Secret) or bool(shape.choices)
 
 
 def describe_type(shape: FieldType) -> str:
     """Returns type and bounds of a setting for people."""
-    kind = _KINDS[get_origin(shape.inner) or shape.inner]
-    if kind == "choice":
-        return ", ".join(f"`{choice}`" for choice in get_args(shape.inner))
+    kind = _KINDS[shape.origin or shape.inner]
+    if shape.choices:
+        return ", ".join(f"`{choice}`" for choice in shape.choices)
     least, above, most = shape.metadata_value("ge"), shape.metadata_value("gt"), shape.metadata_value("le")
-    is_path = shape.metadata_value("pattern") == PATH_PATTERN
+    is_path = shape.pattern == PATH_PATTERN
     parts = ["path" if is_path else "true or false" if kind == "boolean" else str(kind)]
     parts += [f"from {least}"] if least is not None else []
     parts += [f"above {above:g}"] if above is not None else []

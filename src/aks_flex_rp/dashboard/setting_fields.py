@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.settings.api import AUTH_METHODS, POOL_NAME, ApiSetting, api_settings, settings_data, value_kind
 from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.setting import CONTRIBUTOR, NOTHING, OWNER, Setting
-from aks_flex_node.settings.table import by_path, describe_type
+from aks_flex_node.settings.table import describe_type
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.resource import validation
@@ -37,7 +37,7 @@ NOT_IN_TEMPLATE = (
 ALLOW_DOWNGRADE = "To downgrade, select “Allow downgrade” below."
 DESCRIPTION = ApiSetting(
     "description",
-    str,
+    FieldType.of(str),
     Setting("At most 256 characters. The list of pools shows it.", CONTRIBUTOR, NOTHING, form="Description"),
 )
 # The groups of a form, each with what the paths of its settings begin with. The longest one that fits decides.
@@ -141,14 +141,14 @@ class FormSheet:
 
 
 def setting_field(entry: ApiSetting) -> SettingField:
-    shape, setting = FieldType.of(entry.annotation), entry.setting
+    shape, setting = entry.shape, entry.setting
     kind, choices = value_kind(shape.inner)
     hint = setting.help
     if kind == "number":
         hint += f" {describe_type(shape).capitalize()}."
     if setting.who == OWNER or setting.owner_value:
         hint += f" Only owners of the cluster can set {f'`{setting.owner_value}`' if setting.owner_value else 'it'}."
-    default = by_path()[entry.config_path].default if entry.config_path else None
+    default = entry.default
     return SettingField(entry.path, setting.form, kind, tuple(choices), hint, default)
 
 

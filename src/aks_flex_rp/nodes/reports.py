@@ -201,7 +201,7 @@ class StatusReports:
             answer["servicePrincipal"] = {
                 "clientId": principal["clientId"],
                 **({"clientSecret": secret} if secret else {}),
-                "clientTenant": principal.get("tenantId", ""),
+                "clientTenant": principal.get("clientTenant", ""),
             }
         event = request.event(context.now(), AuditAction.LIST_CREDENTIALS, cluster.id.node(node.name), method=method)
         await context.store.record(event)

@@ -182,7 +182,7 @@ def _azure(properties: Properties, cluster: ClusterId, location: str, tenant: st
         azure["tenantId"] = tenant
     method = properties.auth_method
     if method == "servicePrincipal":
-        principal = azure["servicePrincipal"] = {"tenantId": tenant} if tenant else {}
+        principal = azure["servicePrincipal"] = {"clientTenant": tenant} if tenant else {}
         if properties.identity.get("certificateOnMachine"):
             principal["clientCertificateFile"] = CLIENT_CERTIFICATE_FILE
     elif method == "managedIdentity":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.api.node_changes import value_at
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from aks_flex_node.settings.checking import Violation
+    from aks_flex_node.settings.setting import Setting
 
 Document = dict[str, Any]
 IdentityMethod = Literal["exec", "certificate"]
@@ -38,11 +40,11 @@ class Properties:
     def is_managed(self) -> bool:
         return bool(self.document.get("continuousMonitoring"))
 
-    @property
+    @cached_property
     def auth_method(self) -> str:
         return str(self.at("azureAuth.method") or NO_IDENTITY)
 
-    @property
+    @cached_property
     def identity(self) -> Mapping[str, Any]:
         """The settings of the node's Azure identity."""
         return self.at(f"azureAuth.{self.auth_method}") or {}
@@ -52,7 +54,7 @@ class Properties:
         method: str | None = self.at("kubernetesAuth.method")
         return method
 
-    @property
+    @cached_property
     def by_identity(self) -> IdentityMethod | None:
         """Returns how the Azure identity is used to join, or None if the node joins with a token."""
         if self.join_method is None:
@@ -68,6 +70,7 @@ def read_properties(document: Document) -> tuple[Properties, list[Problem]]:
     """Returns what is valid of the properties, and what the table says of the rest."""
     problems: list[Problem] = []
     valid = _section(document, api_tree(), ("properties",), problems)
+    problems += _missing(document)
     principal = value_at(valid, "azureAuth.servicePrincipal")
     secret = principal.pop("clientSecret", None) if principal else None
     return Properties({name: value for name, value in valid.items() if value != {}}, secret), problems
@@ -83,49 +86,67 @@ def _section(
             problems.append(Problem(json_path(*path), "Unknown property. Correct its name, or remove it."))
         elif isinstance(entry, ApiSetting):
             found = list(_violations(entry, value))
-            is_shown = entry.setting.reaches != CREDENTIALS  # a secret may be in the wrong place
-            problems += [_problem((*path, *each.steps), each, is_shown) for each in found]
+            problems += [_problem(path, each, entry.setting) for each in found]
             valid |= {} if found else {name: value}
         elif isinstance(value, dict):
             valid[name] = _section(value, entry, path, problems)
         else:
             problems.append(Problem(json_path(*path), "The value must be an object."))
-    for name, entry in tree.items():
-        if isinstance(entry, ApiSetting) and entry.required and name not in document:
-            problems.append(Problem(json_path(*above, name), "This property is needed and is missing."))
     return valid
 
 
+def _missing(document: Document) -> Iterator[Problem]:
+    """Yields the settings that a given section needs."""
+    for path in required_settings():
+        above, _, name = path.rpartition(".")
+        section = value_at(document, above)
+        if isinstance(section, dict) and name not in section:
+            yield Problem(f"properties.{path}", "This property is needed and is missing.")
+
+
+@cache
+def required_settings() -> tuple[str, ...]:
+    return tuple(path for path, each in api_settings().items() if each.required)
+
+
 def _violations(entry: ApiSetting, value: object) -> Iterator[Violation]:
-    converted, found = checking.convert(entry.annotation, value)
+    converted, found = checking.convert(entry.shape, value)
     yield from found
     wrong = {each.steps for each in found}
     of_rules = () if () in wrong else checking.violations(entry.setting, converted, sent=True)
     yield from (each for each in of_rules if each.steps not in wrong)
 
 
-def _problem(path: tuple[str | int, ...], violation: Violation, is_shown: bool) -> Problem:
-    shown = violation.value if is_shown else ""
-    what = "The value"
+def _problem(path: tuple[str, ...], violation: Violation, setting: Setting) -> Problem:
+    shown, what = violation.value, "The value"
+    if setting.reaches == CREDENTIALS:  # perhaps a secret at the wrong place
+        shown = ""
     if isinstance(shown, str) and shown:
         what = quoted(redact(shown))
     elif isinstance(shown, bool | int | float):
         what = json.dumps(shown)
-    return Problem(json_path(*path), f"{what} {violation.reason}")
+    return Problem(json_path(*path, *violation.steps), f"{what} {violation.reason}")
 
 
 def config_values(properties: Properties) -> Iterator[tuple[str, Any]]:
     """Yields the path in the configuration of the agent and the value of each setting that goes there unchanged."""
-    for entry in api_settings().values():
-        value = properties.at(entry.path) if entry.config_path else None
-        if value is not None:
+    yield from _config_values(properties.document, api_tree())
+
+
+def _config_values(document: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        entry = tree[name]
+        if not isinstance(entry, ApiSetting):
+            yield from _config_values(value, entry)
+        elif entry.config_path:
             yield entry.config_path, value
 
 
 def other_methods(properties: Properties) -> Iterator[Problem]:
     """Refuses the settings of another Azure identity than the chosen one."""
+    given = properties.at("azureAuth") or {}
     for method in AUTH_METHODS:
-        if properties.at(f"azureAuth.{method}") is not None and method != properties.auth_method:
+        if method in given and method != properties.auth_method:
             yield Problem(
                 json_path("properties", "azureAuth", method),
                 f"These settings are for method {method}, but the method is {properties.auth_method}.",

@@ -189,14 +189,14 @@ def _downgrade(path: str, text: str, earlier: str) -> Iterator[Problem]:
 
 
 def _node(properties: Properties) -> Iterator[Problem]:
-    seen: set[tuple[str, str]] = set()
-    for number, taint in enumerate(properties.at("nodeConfig.taints") or ()):
+    node, seen = properties.at("nodeConfig") or {}, set()
+    for number, taint in enumerate(node.get("taints", ())):
         identity = taint["key"], taint["effect"]
         if identity in seen:
             text = f"{quoted(taint['key'])} with effect {taint['effect']} is listed twice."
             yield Problem(json_path(*NODE, "taints", number), text)
         seen.add(identity)
-    kubelet = properties.at("nodeConfig.kubelet") or {}
+    kubelet = node.get("kubelet", {})
     if kubelet.get("imageGCHighThreshold", 85) <= kubelet.get("imageGCLowThreshold", 80):
         yield Problem(
             json_path(*NODE, "kubelet", "imageGCLowThreshold"),
@@ -206,11 +206,11 @@ def _node(properties: Properties) -> Iterator[Problem]:
         if reason := reserved_kubelet_option(key):
             path = json_path(*NODE, "kubelet", "extraConfig", key)
             yield Problem(path, f"This option cannot be set here, because it {reason}.")
-    for registry, mirrors in (properties.at("nodeConfig.registryMirrors") or {}).items():
+    for registry, mirrors in node.get("registryMirrors", {}).items():
         if not mirrors:
             path = json_path(*NODE, "registryMirrors", registry)
             yield Problem(path, "The list contains no mirror. Add one, or remove the registry.")
-    window = properties.at("nodeConfig.updatePolicy.maintenanceWindow")
+    window = node.get("updatePolicy", {}).get("maintenanceWindow")
     if window is not None and "start" not in window:
         path = json_path(*NODE, "updatePolicy", "maintenanceWindow", "start")
         yield Problem(path, "This property is needed and is missing.")

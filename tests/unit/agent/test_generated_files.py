@@ -159,7 +159,7 @@ def config_with(node: str, key: ConfigKey, value: object) -> NodeConfig | None:
         models.append(getattr(models[-1], attribute))
     if models[-1] is None:
         return None
-    changed = msgspec.convert(convert(key.annotation, value)[0], key.annotation)
+    changed = msgspec.convert(convert(key.shape, value)[0], key.annotation)
     for model, attribute in zip(reversed(models), reversed(key.attributes), strict=True):
         changed = base.replace(model, **{attribute: changed})
     config: NodeConfig = changed
@@ -255,7 +255,7 @@ def nodes_with(key: ConfigKey, sample: object, text: str) -> list[tuple[str, dic
 
 
 def problems_with(key: ConfigKey, value: Any) -> list[ConfigProblem]:
-    converted, found = convert(key.annotation, value)
+    converted, found = convert(key.shape, value)
     return [violation_problem(key.path, each) for each in (*found, *violations(key.setting, converted))]
 
 

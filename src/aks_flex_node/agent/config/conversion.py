@@ -61,7 +61,7 @@ def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tupl
     for key in keys():
         section = key.path.rpartition(".")[0]
         if key.path in settings:
-            values[key.path], found = checking.convert(key.annotation, settings[key.path], _coerce)
+            values[key.path], found = checking.convert(key.shape, settings[key.path], _coerce)
             wrong += [(key.path, [violation_problem(key.path, each) for each in found])] if found else []
         elif key.required and any(f"{path}.".startswith(f"{section}.") for path in settings):
             wrong.append((section, [ConfigProblem(key.path, "is missing.")]))

@@ -68,7 +68,7 @@ def test_only_accepted_tenant_is_the_default_of_a_cluster_without_one(
 
     assert config_generator.cluster_tenant(facts, endpoints) == expected
     assert made["azure"].get("tenantId", "") == expected
-    assert made["azure"]["servicePrincipal"].get("tenantId", "") == expected
+    assert made["azure"]["servicePrincipal"].get("clientTenant", "") == expected
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_config_omits_identity_fields_used_only_by_provider() -> None:
     assert arc["azure"]["arc"] == {"enabled": True, "machineName": "edge"}
     assert config(azureAuth={"method": "arc"})["azure"]["arc"] == {"enabled": True, "machineName": "edge-1"}
     assert managed["azure"]["managedIdentity"] == {}
-    assert principal["azure"]["servicePrincipal"] == {"clientId": G, "tenantId": "tenant"}
+    assert principal["azure"]["servicePrincipal"] == {"clientId": G, "clientTenant": "tenant"}
 
 
 def test_bundle_contains_secrets_and_config_does_not() -> None:

@@ -15,7 +15,6 @@ from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.checking import convert, violations
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
-from aks_flex_node.settings.table import by_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +122,7 @@ def test_contract_has_type_choices_and_bounds_of_the_table(path: str) -> None:
     entry, schema = SETTINGS[path], CONTRACT[path]
     assert said(schema) == expected(entry.annotation)
     if "default" in schema and entry.config_path:
-        assert schema["default"] == by_path()[entry.config_path].default
+        assert schema["default"] == entry.default
 
 
 def test_contract_needs_what_the_table_needs() -> None:
@@ -137,7 +136,7 @@ def test_contract_needs_what_the_table_needs() -> None:
 
 
 def accepts(entry: ApiSetting, text: str) -> bool:
-    converted, problems = convert(entry.annotation, text)
+    converted, problems = convert(entry.shape, text)
     return not problems and not [*violations(entry.setting, converted, sent=True)]
 
 
