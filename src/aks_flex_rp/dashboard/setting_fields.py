@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.settings.api import AUTH_METHODS, POOL_NAME, ApiSetting, api_settings, settings_data, value_kind
 from aks_flex_node.settings.base import FieldType
-from aks_flex_node.settings.setting import CONTRIBUTOR, NOTHING, OWNER, Setting
+from aks_flex_node.settings.setting import CONTRIBUTOR, DISTURBS, NOTHING, OWNER, Setting
 from aks_flex_node.settings.table import describe_type
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import document_diff
@@ -146,6 +146,8 @@ def setting_field(entry: ApiSetting) -> SettingField:
     hint = setting.help
     if kind == "number":
         hint += f" {describe_type(shape).capitalize()}."
+    if setting.disturbs != "nothing":
+        hint += f" A change disturbs {DISTURBS[setting.disturbs]}."
     if setting.who == OWNER or setting.owner_value:
         hint += f" Only owners of the cluster can set {f'`{setting.owner_value}`' if setting.owner_value else 'it'}."
     default = entry.default

@@ -12,6 +12,7 @@ import pytest
 
 from aks_flex_node.settings.api import ApiSetting, api_settings
 from aks_flex_node.settings.base import FieldType
+from aks_flex_node.settings.setting import DISTURBS
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.dashboard import document_diff, setting_fields, settings_pages
@@ -103,6 +104,13 @@ def test_every_field_is_shown_once_with_its_problems(each: SettingField) -> None
 def test_form_of_a_pool_has_no_setting_of_one_node() -> None:
     paths = {each.path for each in POOL}
     assert paths - {"description"} == {path for path in BY_PATH if not api_settings()[path].setting.per_node}
+
+
+def test_fields_say_what_a_change_disturbs() -> None:
+    for entry in api_settings().values():
+        disturbs = entry.setting.disturbs
+        assert ("A change disturbs" in labelled(entry).hint) == (disturbs != "nothing")
+        assert disturbs == "nothing" or DISTURBS[disturbs] in labelled(entry).hint
 
 
 def test_fields_that_only_owners_can_set_say_so() -> None:
