@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
+from aks_flex_node.agent.config.resolved import CLOUD_SETTINGS
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.host import Host, read_text
@@ -156,8 +157,7 @@ def client_id_in(config: Mapping[str, Any]) -> str:
 def provider_settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all settings that affect the connection to the provider."""
     azure = config.get("azure")
-    named = ("cloud", "resourceManager", "authorityHost", "caCertData", "tenantId")
-    there = {name: azure.get(name) for name in named} if isinstance(azure, dict) else {}
+    there = {name: azure.get(name) for name in CLOUD_SETTINGS} if isinstance(azure, dict) else {}
     return {"azure": there, "provider": config.get("provider") or {}, "proxy": config.get("proxy") or {}}
 
 

@@ -70,9 +70,15 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             flag="--client-secret-file",
         ),
     ] = None
-    client_secret_file: Annotated[Path | None, Setting("File with the client secret, mode 0600.", MACHINE, FILES)] = (
-        None
-    )
+    client_secret_file: Annotated[
+        Path | None,
+        Setting(
+            "File with the client secret, mode 0600.",
+            MACHINE,
+            FILES,
+            content="azure.servicePrincipal.clientSecret",
+        ),
+    ] = None
     client_certificate: Annotated[
         Secret | None,
         Setting(
@@ -88,6 +94,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
             "File with the client certificate and key, mode 0600.",
             PROVIDER,
             FILES,
+            content="azure.servicePrincipal.clientCertificate",
             provider_value=CLIENT_CERTIFICATE_FILE,
         ),
     ] = None
@@ -134,7 +141,10 @@ class BootstrapToken(ConfigModel, frozen=True, kw_only=True):
             rule=kubernetes.bootstrap_token,
         ),
     ] = None
-    token_file: Annotated[Path | None, Setting("File with the bootstrap token, mode 0600.", MACHINE, FILES)] = None
+    token_file: Annotated[
+        Path | None,
+        Setting("File with the bootstrap token, mode 0600.", MACHINE, FILES, content="azure.bootstrapToken.token"),
+    ] = None
 
 
 class ArcTargetCluster(ConfigModel, frozen=True, kw_only=True):

@@ -115,12 +115,6 @@ def default_of(info: FieldInfo) -> object:
     return info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
 
 
-def non_default_values(model: ConfigModel) -> dict[str, Any]:
-    """Returns the values that differ from their defaults, by attribute."""
-    values = {info.name: (getattr(model, info.name), default_of(info)) for info, _ in model_fields(type(model))}
-    return {name: value for name, (value, default) in values.items() if value != default}
-
-
 def to_document(model: ConfigModel, leave_out: LeaveOut = "nothing", *, reveal: bool = False) -> dict[str, Any]:
     """Returns a model as a JSON document, spelled as in files. Masks passwords and secrets unless `reveal` is set."""
     document: dict[str, Any] = {}

@@ -239,7 +239,13 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     ] = None
     ca_cert_file: Annotated[
         Path | None,
-        Setting("File with the CA certificate of the cluster (PEM).", MACHINE, FILES, disturbs=KUBELET),
+        Setting(
+            "File with the CA certificate of the cluster (PEM).",
+            MACHINE,
+            FILES,
+            disturbs=KUBELET,
+            content="node.kubelet.caCertData",
+        ),
     ] = None
     dns_service_ip: Annotated[
         str | None,

@@ -91,5 +91,6 @@ class Setting(Struct, frozen=True):
     form: str = ""  # the label of its field in the forms of the dashboard; empty: it is edited as JSON
     aks: str = ""  # its name in the bootstrap data of an AKS pool
     owner_value: str = ""  # the only value that needs the role owner
+    content: str = ""  # of a file: the setting whose value it contains
     provider_value: str = ""  # the only value that a provider can send
     peer: bool = False  # where the machine sends the credentials of its own identity

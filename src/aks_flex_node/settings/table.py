@@ -154,6 +154,14 @@ def by_path() -> dict[str, ConfigKey]:
     return {key.path: key for key in keys()}
 
 
+@cache
+def file_settings() -> dict[str, str]:
+    """Returns the settings that name a file, by the setting whose value it contains. A source sets only one of both,
+    and a later source overrides both.
+    """
+    return {key.setting.content: key.path for key in keys() if key.setting.content}
+
+
 def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
     """Returns the entry at a dotted path, and the rest of the path: the name of a map entry."""
     entry: ConfigSection | ConfigKey | None = key_tree()

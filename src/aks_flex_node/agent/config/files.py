@@ -12,6 +12,7 @@ from aks_flex_node.agent.config.problems import ConfigProblem
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.table import by_path, file_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +24,6 @@ CONFIG_NAMES = ("config.json", "config.yaml", "config.yml")
 MAX_FILE_BYTES = 1 << 20
 
 TOKEN_FILE = "azure.bootstrapToken.tokenFile"  # noqa: S105
-# File settings and the settings that receive the content.
-SECRET_FILES = (
-    (TOKEN_FILE, "azure.bootstrapToken.token"),
-    ("azure.servicePrincipal.clientSecretFile", "azure.servicePrincipal.clientSecret"),
-    ("azure.servicePrincipal.clientCertificateFile", "azure.servicePrincipal.clientCertificate"),
-)
-CERTIFICATE_FILE = ("node.kubelet.caCertFile", "node.kubelet.caCertData")
 
 
 class _Unreadable(Exception):  # noqa: N818 - it never leaves this module
@@ -124,23 +118,20 @@ def load_secret_files(source: SettingsSource) -> None:
     if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
         source.absent.add(TOKEN_FILE)
         source.warnings.append(f"{TOKEN_FILE} is {name}, which does not exist. A first join needs it.")
-    for file_key, key in SECRET_FILES:
-        if content := _content(source, file_key):
-            if key == "azure.servicePrincipal.clientSecret" and content.startswith("-----BEGIN "):
-                key = "azure.servicePrincipal.clientCertificate"  # noqa: PLW2901 - a file can have either
-            source.settings[key] = Secret(content)
-            _set_origin(source, file_key, key)
-    if content := _content(source, CERTIFICATE_FILE[0], secret=False):
-        pem = read_certificate(content) or content.encode()  # invalid content is reported by the validation
-        source.settings[CERTIFICATE_FILE[1]] = base64.b64encode(pem).decode()
-        _set_origin(source, *CERTIFICATE_FILE)
+    for key, file_key in file_settings().items():
+        is_secret = by_path()[key].kind == "secret"
+        content = _content(source, file_key, secret=is_secret)
+        if not content:
+            continue
+        if key == "azure.servicePrincipal.clientSecret" and content.startswith("-----BEGIN "):
+            key = "azure.servicePrincipal.clientCertificate"  # noqa: PLW2901 - a file can have either
+        # Invalid certificates are reported by the validation.
+        pem = b"" if is_secret else read_certificate(content) or content.encode()
+        source.settings[key] = Secret(content) if is_secret else base64.b64encode(pem).decode()
+        source.origins[key] = f"{source.settings[file_key]}, set by {source.origins[file_key]}"
 
 
-def _set_origin(source: SettingsSource, file_key: str, key: str) -> None:
-    source.origins[key] = f"{source.settings[file_key]}, set by {source.origins[file_key]}"
-
-
-def _content(source: SettingsSource, key: str, *, secret: bool = True) -> str | None:
+def _content(source: SettingsSource, key: str, *, secret: bool) -> str | None:
     name = source.settings.get(key)
     if not isinstance(name, str) or not name.startswith("/") or key in source.absent:
         return None  # not set, or the problem is reported elsewhere

@@ -20,7 +20,6 @@ from aks_flex_node.agent.config.resolved import (
     kubelet_auth,
 )
 from aks_flex_node.agent.config.sources import (
-    ALTERNATIVES,
     SettingsSource,
     enable_described_arc,
     from_document,
@@ -44,7 +43,7 @@ from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.redaction import redact, redact_values
 from aks_flex_node.settings import base
 from aks_flex_node.settings.secret import Secret
-from aks_flex_node.settings.table import nearest_above
+from aks_flex_node.settings.table import file_settings, nearest_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +70,7 @@ class LoadedConfig:
         Settings that start with `leave_out` are omitted, unless they are set in the file. The bootstrap token is
         omitted if `without_token` is set.
         """
-        both = {second for first, second in ALTERNATIVES if first in self.settings}
+        both = {file for content, file in file_settings().items() if content in self.settings}
         omitted = {
             path
             for path in self.settings

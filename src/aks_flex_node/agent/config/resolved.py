@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from aks_flex_node.settings.secret import Secret
 
 ClusterName = tuple[str, str, str]
+# Settings of the section azure with which a node signs in, beside its identity.
+CLOUD_SETTINGS = ("tenantId", "cloud", "resourceManager", "authorityHost", "caCertData")
+IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]
 KubeletAuth = Literal["bootstrapToken", "exec", "certificate"]
 ConfigSourceKind = Literal["provider", "aksPool", "local"]
 
@@ -84,10 +87,20 @@ def kubelet_auth(config: NodeConfig) -> KubeletAuth:
     return "certificate" if has_azure_identity(config) else "bootstrapToken"
 
 
-def has_azure_identity(config: NodeConfig) -> bool:
+def azure_identities(config: NodeConfig) -> list[IdentityKind]:
+    """Returns the Azure identities that are configured, first the one that the node uses."""
     azure = config.azure
-    identities = (azure.service_principal, azure.managed_identity, azure.workload_identity)
-    return azure.arc.enabled or any(each is not None for each in identities)
+    sections: dict[IdentityKind, object] = {
+        "arc": azure.arc.enabled or None,
+        "servicePrincipal": azure.service_principal,
+        "managedIdentity": azure.managed_identity,
+        "workloadIdentity": azure.workload_identity,
+    }
+    return [kind for kind, section in sections.items() if section is not None]
+
+
+def has_azure_identity(config: NodeConfig) -> bool:
+    return bool(azure_identities(config))
 
 
 def kubelet_credential_file(config: NodeConfig) -> str:

@@ -20,6 +20,7 @@ from aks_flex_node.settings.table import (
     aks_names,
     all_entries,
     by_path,
+    file_settings,
     find_entry,
     key_tree,
     keys,
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"
 URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 
-# Alternative settings: one source can set only one of them, and a later source overrides both.
-ALTERNATIVES = (
-    ("azure.bootstrapToken.token", "azure.bootstrapToken.tokenFile"),
-    ("azure.servicePrincipal.clientSecret", "azure.servicePrincipal.clientSecretFile"),
-    ("azure.servicePrincipal.clientCertificate", "azure.servicePrincipal.clientCertificateFile"),
-    ("node.kubelet.caCertData", "node.kubelet.caCertFile"),
-)
 # The deprecated key and its replacement.
 DEPRECATED_KEYS = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
 FALSE_WORDS = ("0", "off", "f", "false", "n", "no")
@@ -135,7 +129,7 @@ def from_flags(flags: Mapping[str, object]) -> SettingsSource:
             source.origins[f"{entry.path}.{rest}"] = f"{origin}.{rest}"
         else:
             _put_text(source, entry, value, origin, path)
-    for secret, file in ALTERNATIVES:
+    for secret, file in file_settings().items():
         if isinstance(source.settings.get(secret), Secret):
             source.warnings.append(
                 f"{secret} was set on the command line, which other users of this machine can "
@@ -211,7 +205,7 @@ def _flatten(
 
 def resolve_alternatives(source: SettingsSource) -> SettingsSource:
     """Reports alternatives that are both set, and resolves deprecated keys of one source."""
-    for first, second in ALTERNATIVES:
+    for first, second in file_settings().items():
         if first in source.settings and second in source.settings:
             reason = f"conflicts with {second}. Set only one of them."
             source.problems.append(ConfigProblem(first, reason, origin=source.origins[first]))
@@ -266,7 +260,7 @@ def merge_sources(weaker_first: list[SettingsSource]) -> SettingsSource:
     """Merges several sources. A later source overrides an earlier one."""
     merged = SettingsSource()
     for source in weaker_first:
-        for pair in ALTERNATIVES:
+        for pair in file_settings().items():
             if any(path in source.settings for path in pair):
                 _forget(merged, pair)
         for path in source.settings:

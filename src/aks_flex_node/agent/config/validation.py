@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.problems import ConfigProblem, format_value, violation_problem
-from aks_flex_node.agent.config.resolved import arc_settings, cluster_references, kubelet_auth
+from aks_flex_node.agent.config.resolved import arc_settings, azure_identities, cluster_references, kubelet_auth
 from aks_flex_node.api import value_rules as rules
 from aks_flex_node.settings.azure_models import AZURE_CLOUDS
 from aks_flex_node.settings.checking import closest_match, violations
@@ -100,19 +100,13 @@ def check_combinations(config: NodeConfig) -> Iterator[ConfigProblem]:
 def _check_sign_in(config: NodeConfig) -> Iterator[ConfigProblem]:
     """Checks that only one Azure identity is set. A bootstrap token is independent: it is for Kubernetes."""
     azure = config.azure
-    identities = {
-        "azure.servicePrincipal": azure.service_principal,
-        "azure.managedIdentity": azure.managed_identity,
-        "azure.workloadIdentity": azure.workload_identity,
-    }
-    configured = [path for path, value in identities.items() if value is not None]
-    for path in configured[1:]:
-        yield ConfigProblem(path, f"conflicts with {configured[0]}. Set only one Azure identity.")
-    if azure.arc.enabled and azure.managed_identity is not None:
-        reason = "is only for Azure VMs, and azure.arc only for other machines. Set only one of them."
-        yield ConfigProblem("azure.managedIdentity", reason)
-    if azure.arc.enabled and azure.workload_identity is not None:
-        yield ConfigProblem("azure.workloadIdentity", "conflicts with azure.arc. Set only one of them.")
+    found = [kind for kind in azure_identities(config) if kind != "arc"]
+    for kind in found[1:]:
+        yield ConfigProblem(f"azure.{kind}", f"conflicts with azure.{found[0]}. Set only one Azure identity.")
+    for kind in found if azure.arc.enabled else ():
+        if kind != "servicePrincipal":  # the operator's, who registers the machine
+            reason = "conflicts with azure.arc, which is for machines outside of Azure. Set only one of them."
+            yield ConfigProblem(f"azure.{kind}", reason)
     principal = azure.service_principal
     if principal and principal.client_secret and principal.client_certificate:
         reason = "conflicts with azure.servicePrincipal.clientSecret. Set only one of them."

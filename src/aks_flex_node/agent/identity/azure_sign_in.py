@@ -10,8 +10,9 @@ import logging
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.config.resolved import azure_identities
 from aks_flex_node.agent.identity.cloud_endpoints import authority_host, proxy_options, resource_manager
 from aks_flex_node.agent.identity.device_sign_in import DeviceCodeFallback, DeviceCodePrompt, DeviceSignIn
 from aks_flex_node.api.value_rules import read_certificate
@@ -28,23 +29,14 @@ if TYPE_CHECKING:
 
     from azure.core.credentials import TokenCredential
 
+    from aks_flex_node.agent.config.resolved import IdentityKind
     from aks_flex_node.settings.azure_models import Azure, ServicePrincipal
     from aks_flex_node.settings.models import NodeConfig
 
 
-IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]
-
-
 def identity_kind(config: NodeConfig) -> IdentityKind | None:
     """Returns how this node signs in to Azure, or None if the configuration has no Azure identity."""
-    azure = config.azure
-    if azure.arc.enabled:
-        return "arc"
-    if azure.service_principal is not None:
-        return "servicePrincipal"
-    if azure.managed_identity is not None:
-        return "managedIdentity"
-    return "workloadIdentity" if azure.workload_identity is not None else None
+    return next(iter(azure_identities(config)), None)
 
 
 def require_identity(config: NodeConfig) -> None:

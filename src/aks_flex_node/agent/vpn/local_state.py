@@ -21,7 +21,7 @@ from aks_flex_node.azure.operations import AzureOperation  # noqa: TC001 - a typ
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove
 from aks_flex_node.lean_dataclass import frozen
-from aks_flex_node.settings.base import non_default_values
+from aks_flex_node.settings.base import to_document
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -141,8 +141,9 @@ def is_settings_changed(host: Host, config: NodeConfig) -> bool:
 
 def settings_fingerprint(config: NodeConfig) -> str:
     """Returns a digest that changes with the gateway or the network, but not when a release adds a setting."""
-    ignored = ("auto_provision", "adopt", "renew_days")
-    settings = {name: value for name, value in non_default_values(config.azure.vpn).items() if name not in ignored}
+    settings = to_document(config.azure.vpn, "defaults")
+    for ignored in ("autoProvision", "adopt", "renewDays"):
+        settings.pop(ignored, None)
     inputs = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 

@@ -11,13 +11,14 @@ import shlex
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, render_template, token_script
-from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
+from aks_flex_node.agent.config.resolved import CLOUD_SETTINGS, ca_certificate, join_token, kubelet_auth
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec
 from aks_flex_node.host.actions import Remove
 from aks_flex_node.settings.base import to_document
+from aks_flex_node.settings.table import file_settings
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 CLIENT_CERTIFICATE = re.compile(
     r"kubelet-client(-.+)?\.(pem|crt|key)(\.tmp|\.damaged)?"
 )  # names of the kubelet, and set aside
-CLOUD_SETTINGS = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
-IDENTITY_SECTIONS = {"servicePrincipal", "managedIdentity", "workloadIdentity"}
-SECRET_FILE_SETTINGS = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
@@ -81,13 +79,12 @@ def identity_text(config: NodeConfig) -> bytes:
     """Renders the settings required to sign in as this node: cloud, identity and proxies. Excludes the operator's
     credentials."""
     kind = identity_kind(config)
-    parts = CLOUD_SETTINGS | (IDENTITY_SECTIONS & {kind})
     settings = to_document(config.azure, "nulls", reveal=True)
-    azure = {name: value for name, value in settings.items() if name in parts}
+    azure = {name: value for name, value in settings.items() if name in {*CLOUD_SETTINGS, kind}}
     principal = azure.get("servicePrincipal", {})
-    for file, content in SECRET_FILE_SETTINGS:
-        if file in principal:
-            principal.pop(content, None)  # read from the file at each sign-in, so that a rotated secret is used
+    for content, file in file_settings().items():
+        if file.rpartition(".")[2] in principal:  # read at each sign-in, so that a rotated secret is used
+            principal.pop(content.rpartition(".")[2], None)
     if kind == "arc":
         azure["arc"] = {"enabled": True}
     proxy = config.proxy

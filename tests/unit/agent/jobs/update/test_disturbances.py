@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from aks_flex_node.agent.components.catalog import SEQUENCE
-from aks_flex_node.agent.config.sources import ALTERNATIVES
 from aks_flex_node.agent.jobs.update.admission import check_paths, check_same_node, compare_configs
 from aks_flex_node.agent.machine import read_machine
 from aks_flex_node.settings.base import FieldType
@@ -29,7 +28,6 @@ KINDS: dict[str, Disturbance] = {
     "kubelet.service": KUBELET,
 }
 STRONGEST_FIRST = (JOIN, DRAIN, PODS, CONTAINERD, KUBELET, "nothing")
-CONTENT_OF = {second: first for first, second in ALTERNATIVES}  # the setting that a file sets
 
 
 def changed_value(key: ConfigKey, config: NodeConfig) -> Any:
@@ -84,7 +82,7 @@ def strongest(found: set[Disturbance]) -> Disturbance:
 
 @pytest.mark.parametrize("key", list(keys()), ids=lambda key: key.path)
 def test_change_disturbs_what_the_table_says(key: ConfigKey) -> None:
-    source = by_path()[CONTENT_OF.get(key.path, key.path)]
+    source = by_path()[key.setting.content or key.path]
     found: set[Disturbance] = set()
     for node in NODES:
         old = node_config(node)
