@@ -54,16 +54,17 @@ async def read_json(incoming: Incoming) -> dict[str, Any]:
     kind = incoming.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise errors.ArmError(415, "UnsupportedMediaType", "The body must be application/json.")
-    parsed = validation.parse_body(await read_bounded(incoming))
-    if isinstance(parsed, Problem):
-        raise errors.invalid_request([parsed])
-    return parsed
+    return _parsed(await read_bounded(incoming))
 
 
 async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
     """Reads a JSON body. An empty body counts as an empty object."""
     content = await read_bounded(incoming)
-    parsed = validation.parse_body(content) if content.strip() else {}
+    return _parsed(content) if content.strip() else {}
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    parsed = validation.parse_body(content)
     if isinstance(parsed, Problem):
         raise errors.invalid_request([parsed])
     return parsed
