@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "a secret in the output of a program is masked",
-        "src/aks_flex_node/agent/redaction.py",
+        "src/aks_flex_node/redaction.py",
         "    while (masked := _mask(text, patterns)) != text:",
         "    while (masked := text) != text:",
         "tests/unit/agent/test_redaction.py",
