@@ -351,6 +351,18 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             kubelet="imageGCLowThresholdPercent",
         ),
     ] = 80
+    image_maximum_gc_age: Annotated[
+        str | None,
+        Setting(
+            "Age at which the kubelet (1.30 or later) removes unused images, for example `168h`. Default: no limit.",
+            CONTRIBUTOR,
+            NOTHING,
+            disturbs=KUBELET,
+            rule=kubernetes.duration,
+            api="nodeConfig.kubelet.imageMaximumGCAge",
+            kubelet="imageMaximumGCAge",
+        ),
+    ] = None
     node_status_update_frequency: Annotated[
         str,
         Setting(
