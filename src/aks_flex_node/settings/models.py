@@ -717,7 +717,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
         tuple[Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], ...],
         Meta(max_length=7),
         Setting(
-            "Days on which the window opens. Default: every day.",
+            "Days on which the maintenance window opens. Default: every day.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.days",
@@ -728,7 +728,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
     start: Annotated[
         TimeOfDay | None,
         Setting(
-            "Time at which the window opens, `HH:MM`. Default: the window is always open.",
+            "Time at which the maintenance window opens, `HH:MM`. Default: it is always open.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.start",
@@ -740,7 +740,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
         int,
         Meta(ge=15, le=1440),
         Setting(
-            "Duration of the window in minutes.",
+            "Duration of the maintenance window in minutes.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.maintenanceWindow.durationMinutes",
@@ -751,7 +751,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
     time_zone: Annotated[
         str,
         Setting(
-            "Time zone, for example `Europe/Berlin`.",
+            "Time zone of the maintenance window, for example `Europe/Berlin`.",
             CONTRIBUTOR,
             NOTHING,
             rule=values.time_zone,
