@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.config.render import shown_default
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
 from aks_flex_node.settings.setting import DISTURBS, REACHES, SETTERS
-from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, sections
+from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, keys, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +97,8 @@ def _reserved_options() -> Iterator[str]:
     yield "| options | because each |\n|---|---|"
     for reason, options in RESERVED_KUBELET_OPTIONS.items():
         yield f"| {', '.join(f'`{option}`' for option in options.split())} | {reason} |"
+    own = ", ".join(f"`{key.setting.kubelet}`" for key in keys() if key.setting.kubelet)
+    yield f"| {own} | is set by a setting of its own |"
 
 
 def _table(section: ConfigSection, title: str, meaning: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ SERVICE_PRINCIPAL = "servicePrincipal"
 KUBELET, TAINTS = "nodeConfig.kubelet", "nodeConfig.taints"
 WINDOW_START = "nodeConfig.updatePolicy.maintenanceWindow.start"
 DAILY = "daily"
+REMOVALS = {POOL_NAME: " '' takes the node out of its pool.", WINDOW_START: " '' removes the window."}
 ATTEMPTS = 4  # when other clients change the node at the same time
 GROUPS = ("Node", "Versions", "Identity", "Management")
 
@@ -90,7 +91,7 @@ def _option(flag: str, rows: list[Document]) -> SettingOption:
         "map": " KEY=VALUE sets, KEY- removes one. Others are kept.",
         "taints": " KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes one. Others are kept.",
         "list": f" `{DAILY}`: every day.",
-        "text": "" if choices else " '' removes it.",
+        "text": REMOVALS.get(row["path"], "" if choices else " '' removes it."),
         "secret": " A file, `-` for standard input.",
     }.get(row["kind"], "")
     return SettingOption(tuple(on.split()), paths, row["kind"], text, choices, off, row.get("perNode", False))
@@ -251,7 +252,9 @@ def _auth_method(properties: Document, options: NodeOptions) -> str:
     choices = table()[AUTH_METHOD]["choices"]
     method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
     if method not in choices:
-        raise NodeChangeError("auth-method", requested, "is unknown", f"Choose one of {', '.join(choices)}.")
+        raise NodeChangeError(
+            "auth-method", requested, "is no authentication method", f"Choose one of {', '.join(choices)}."
+        )
     return str(method)
 
 

@@ -10,7 +10,7 @@ from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
-from aks_flex_node.settings.setting import CONTRIBUTOR, CREDENTIALS, NOTHING, Setting
+from aks_flex_node.settings.setting import CONTRIBUTOR, CREDENTIALS, NOTHING, OWNER, VERSIONS, Setting
 from aks_flex_node.settings.table import DESIGN_NAMES, keys
 
 POOL_NAME = "poolName"
@@ -20,7 +20,7 @@ API_ONLY: dict[str, Any] = {
     POOL_NAME: Annotated[
         str,
         Setting(
-            "Pool of the node. It has the settings that the node does not set.",
+            "Pool of the node. The node has from it what it does not set itself.",
             CONTRIBUTOR,
             NOTHING,
             rule=values.pool_name,
@@ -53,7 +53,7 @@ API_ONLY: dict[str, Any] = {
     "azureAuth.managedIdentity.principalId": Annotated[
         str,
         Setting(
-            "Object ID of the managed identity.",
+            "Managed identity: its object ID.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.entra_id,
@@ -65,7 +65,7 @@ API_ONLY: dict[str, Any] = {
     "azureAuth.arc.principalId": Annotated[
         str,
         Setting(
-            "Object ID of the identity of the Arc machine.",
+            "Azure Arc: object ID of the machine's identity.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.entra_id,
@@ -127,20 +127,31 @@ def settings_data() -> list[dict[str, Any]]:
     rows = []
     for path, each in sorted(api_settings().items()):
         shape, setting = each.shape, each.setting
-        bounds = {name: shape.metadata_value(name) for name in ("ge", "le")}
         kind, choices = value_kind(shape.inner)
         row = {
             "path": path,
             "kind": kind,
             "choices": choices,
-            "help": setting.help,
-            **{word: value for word, value in bounds.items() if value is not None},
-            **{word: getattr(setting, word) for word in ("who", "reaches", "disturbs")},
+            "help": _help(each),
             **({"flag": setting.flag} if setting.flag else {}),
             **({"perNode": True} if setting.per_node else {}),
         }
         rows.append({name: value for name, value in row.items() if value != []})
     return rows
+
+
+def _help(entry: ApiSetting) -> str:
+    """Returns what a person needs to know on a command line: meaning, bounds, default and who may set it."""
+    setting, parts = entry.setting, [entry.setting.help]
+    least, most = (entry.shape.metadata_value(name) for name in ("ge", "le"))
+    parts += [f"From {least} to {most}."] if least is not None and most is not None else []
+    shown = entry.default if isinstance(entry.default, str | int) and not isinstance(entry.default, bool) else None
+    # The default of a version depends on the cluster's.
+    known = shown in (None, "") or "Default" in setting.help or setting.reaches == VERSIONS
+    parts += [] if known else [f"Default: {shown}."]
+    parts += ["Only owners can set it."] if setting.who == OWNER else []
+    parts += [f"Only owners can set `{setting.owner_value}`."] if setting.owner_value else []
+    return " ".join(parts)
 
 
 def value_kind(inner: Any) -> tuple[str, list[str]]:

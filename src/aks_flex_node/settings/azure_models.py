@@ -47,7 +47,7 @@ class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     client_id: Annotated[
         str,
         Setting(
-            "Application (client) ID of the service principal.",
+            "Service principal: its application (client) ID.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,
@@ -104,7 +104,7 @@ class ManagedIdentity(ConfigModel, frozen=True, kw_only=True):
     client_id: Annotated[
         str | None,
         Setting(
-            "Client ID of a user-assigned managed identity. Default: the system-assigned one.",
+            "Managed identity: its client ID. Default: the system-assigned one.",
             CONTRIBUTOR,
             CREDENTIALS,
             rule=values.azure_name,

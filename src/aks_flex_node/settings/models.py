@@ -216,7 +216,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     server_url: Annotated[
         str | None,
         Setting(
-            "URL of the API server, `https://…:443`.",
+            "URL of the API server, `https://…:443`. Default: that of the cluster.",
             OWNER,
             CLUSTER,
             disturbs=KUBELET,
@@ -475,7 +475,7 @@ class Node(ConfigModel, frozen=True, kw_only=True):
     taints: Annotated[
         tuple[Taint, ...],
         Setting(
-            "Taints that the node registers with. The form `key=value:Effect` is also allowed.",
+            "Taints that the node registers with.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.taints",
@@ -819,7 +819,7 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
     drain: Annotated[
         bool,
         Setting(
-            "Drain the node before kubelet or containerd are replaced.",
+            "Drain the node before the kubelet, containerd or runc is replaced.",
             CONTRIBUTOR,
             NOTHING,
             api="nodeConfig.updatePolicy.drain",

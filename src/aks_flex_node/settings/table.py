@@ -199,6 +199,8 @@ def _member(info: FieldInfo, shape: FieldType, path: str, attributes: tuple[str,
         return _section(shape.inner, path, attributes, meaning, optional=shape.optional)
     if shape.setting is None:
         raise TypeError(f"{path} has no entry in the table of settings: who may set it, and what it reaches.")
+    if shape.origin is dict and shape.setting.rule and not shape.setting.name_rules:
+        raise TypeError(f"{path} has a rule for its values, but none for its names, so it would be free JSON.")
     default = default_of(info)
     return ConfigKey(
         path,
@@ -254,6 +256,6 @@ def reserved_kubelet_option(name: str) -> str | None:
 
 @cache
 def reserved_kubelet_options() -> dict[str, str]:
-    own = {key.setting.kubelet: "has a setting of its own" for key in keys() if key.setting.kubelet}
+    own = {key.setting.kubelet: f"is set by {key.path}" for key in keys() if key.setting.kubelet}
     listed = {option: why for why, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()}
     return {option.lower(): why for option, why in (own | listed).items()}

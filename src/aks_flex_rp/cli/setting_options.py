@@ -46,6 +46,7 @@ ERRORS = {
     "taints": "taint-invalid",
     "kubelet-settings": "kubelet-setting-invalid",
     "window-days": "weekday-invalid",
+    "auth-method": "auth-method-invalid",
 }
 
 
@@ -85,8 +86,5 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
         text = f"A node whose method is {error.value} {error.reason}."
         raise CommandUsageError("auth-options-mismatch", text, error.hint) from None
     except NodeChangeError as error:
-        name = ERRORS.get(error.option)
-        if name is None:
-            text = f"Unknown authentication method {error.value!r}."
-            raise CommandUsageError("auth-method-invalid", text, error.hint) from None
-        raise CommandUsageError(name, f"{error.value!r} {error.reason}.", error.hint) from None
+        text = f"{error.value!r} {error.reason}."
+        raise CommandUsageError(ERRORS[error.option], text, error.hint) from None

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
+from aks_flex_node.settings.table import by_path
 from aks_flex_rp.resource import versions
 from aks_flex_rp.resource.properties import NO_IDENTITY, config_values
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.properties import Properties
 
 
-DEFAULT_POLL_SECONDS = 30.0  # the agent's default
+DEFAULT_POLL_SECONDS: float = by_path()["provider.pollSeconds"].default  # type: ignore[assignment] # a float
 GENERATOR = 1  # raised with a release that generates other configurations for existing nodes
 
 
@@ -53,8 +54,8 @@ class AgentEndpoints:
         # A tenant may also be given as a domain. Then the only configured tenant is meant.
         audience = self.audiences.get(home) or next(iter(self.audiences.values()), "")
         fields = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
-        pace = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
-        return {**{name: value for name, value in fields.items() if value}, **pace}
+        interval = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
+        return {**{name: value for name, value in fields.items() if value}, **interval}
 
 
 def cluster_tenant(facts: ClusterFacts, endpoints: AgentEndpoints) -> str:
@@ -118,7 +119,13 @@ def generate_config(
     config: dict[str, Any] = {
         "continuousMonitoring": False,
         "azure": _azure(properties, cluster, facts.location, tenant, node) | (endpoints.azure if uses_azure else {}),
-        "node": {"name": node, "maxPods": 110, "labels": {}, "taints": [], "kubelet": _kubelet(facts)},
+        "node": {
+            "name": node,
+            "maxPods": by_path()["node.maxPods"].default,
+            "labels": {},
+            "taints": [],
+            "kubelet": _kubelet(facts),
+        },
         **({"provider": provider} if provider else {}),
     }
     for path, value in config_values(properties):
@@ -139,7 +146,9 @@ def _set(config: dict[str, Any], path: str, value: object) -> None:
     """Sets a value. Sections on the way are copied, because those of the properties are not to change."""
     *sections, name = path.split(".")
     for section in sections:
-        config[section] = config = dict(config.get(section, {}))
+        inner = dict(config.get(section, {}))
+        config[section] = inner
+        config = inner
     config[name] = value
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_node.settings.api import api_settings
-from aks_flex_node.settings.table import reserved_kubelet_option
+from aks_flex_node.settings.setting import CREDENTIALS
+from aks_flex_node.settings.table import by_path, reserved_kubelet_option
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 from aks_flex_rp.resource import versions
 from aks_flex_rp.resource.properties import NO_IDENTITY, other_methods
@@ -26,7 +27,6 @@ EXEC_NOT_ALLOWED = (
     "This service does not allow exec, because such a node is outside the cluster's restrictions for nodes. "
     "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
 )
-DEFAULT_VPN_POOL = "192.168.100.0/24"  # the agent's default
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def _shared_identity(template: Properties) -> Iterator[Problem]:
         return
     for path, entry in api_settings().items():
         if entry.setting.per_node and template.at(path) is not None:
-            yield Problem(f"properties.{path}", shared)
+            is_identity = entry.setting.reaches == CREDENTIALS
+            yield Problem(f"properties.{path}", shared if is_identity else "Set it for each node instead.")
 
 
 def _identity(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
@@ -197,10 +198,13 @@ def _node(properties: Properties) -> Iterator[Problem]:
             yield Problem(json_path(*NODE, "taints", number), text)
         seen.add(identity)
     kubelet = node.get("kubelet", {})
-    if kubelet.get("imageGCHighThreshold", 85) <= kubelet.get("imageGCLowThreshold", 80):
+    names = "imageGCHighThreshold", "imageGCLowThreshold"
+    usual = {name: by_path()[f"node.kubelet.{name}"].default for name in names}
+    high, low = (kubelet.get(name, usual[name]) for name in names)
+    if high <= low:
         yield Problem(
             json_path(*NODE, "kubelet", "imageGCLowThreshold"),
-            "The low threshold (default 80) must be below the high threshold (default 85).",
+            f"The low threshold, {low}, must be below the high threshold, {high}.",
         )
     for key in kubelet.get("extraConfig", ()):
         if reason := reserved_kubelet_option(key):
@@ -220,7 +224,7 @@ def _overlaps(properties: Properties, reserved: Mapping[str, str]) -> Iterator[P
     """Yields overlaps of the addresses of VPN clients. The default pool is checked as well."""
     vpn = properties.at("nodeConfig.vpn") or {}
     given, subnet = vpn.get("p2sGatewayCIDR"), vpn.get("gatewaySubnetCIDR")
-    text = given or (DEFAULT_VPN_POOL if vpn.get("enabled") else "")
+    text = given or (by_path()["azure.vpn.p2sGatewayCIDR"].default if vpn.get("enabled") else "")
     if not text:
         return
     others = {**({subnet: "gatewaySubnetCIDR"} if subnet else {}), **reserved}

@@ -10,15 +10,13 @@ from aks_flex_node.agent.config.resolved import arc_settings, azure_identities, 
 from aks_flex_node.api import value_rules as rules
 from aks_flex_node.settings.azure_models import AZURE_CLOUDS
 from aks_flex_node.settings.checking import closest_match, violations
-from aks_flex_node.settings.setting import MACHINE, PROGRAMS, REACHES
+from aks_flex_node.settings.setting import MACHINE, NOTHING, PROGRAMS, REACHES
 from aks_flex_node.settings.table import keys, nearest_above, reserved_kubelet_option, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from aks_flex_node.settings.models import NodeConfig
-
-    Rule = Callable[[str], str | None]
 
 IDENTITIES = ("azure.servicePrincipal", "azure.managedIdentity", "azure.workloadIdentity", "azure.arc")
 EXTRA_CONFIG = "node.kubelet.extraConfig"
@@ -36,8 +34,8 @@ def check_remote_settings(settings: Mapping[str, object], own: Mapping[str, obje
             continue  # names that are no settings are refused when they are read
         setting = key.setting
         if setting.who == MACHINE:
-            reason = REACHES[setting.reaches]
-            yield ConfigProblem(path, f"can only be set on the machine itself, because {reason}.")
+            reason = "" if setting.reaches == NOTHING else f", because {REACHES[setting.reaches]}"
+            yield ConfigProblem(path, f"can only be set on the machine itself{reason}.")
         elif setting.provider_value and value != setting.provider_value:
             yield ConfigProblem(path, f"can only be {setting.provider_value} or set on the machine itself.")
         elif setting.peer and signs_in and value != own.get(path, key.default):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     [
         (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is not a label."),
         (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is not a taint."),
-        (NodeOptions(auth_method="password"), "auth-method-invalid", "Unknown authentication method 'password'."),
+        (NodeOptions(auth_method="password"), "auth-method-invalid", "'password' is no authentication method."),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",
