@@ -34,6 +34,7 @@ AGENT_VERSION = "agent.version"
 WORDS = (*(each for each in get_args(Reach) if each != NOTHING), UNBOOTSTRAP)
 JOIN_REACHES = (NAMES, VERSIONS, CREDENTIALS, CLUSTER)  # of settings that a machine has from the join on
 KEYS = ("forbid", "artifactHosts")
+SERVER_URL, CA_CERT_DATA = "node.kubelet.serverURL", "node.kubelet.caCertData"
 MAX_POLICY_BYTES = 1 << 16
 
 
@@ -95,8 +96,8 @@ def _changes(key: ConfigKey, config: NodeConfig, current: NodeConfig | None) -> 
     before = _comparable(key, current)
     if setting.owner_value and before == setting.owner_value:
         return False  # what needs no owner is safer
-    is_known = setting.reaches != CLUSTER or (before and value)  # what is not set names no other cluster
-    return bool(is_known) and value != before
+    is_discovered = key.path in {SERVER_URL, CA_CERT_DATA}  # while they are not set, the agent asks Azure for them
+    return value != before and bool(not is_discovered or (before and value))
 
 
 def _comparable(key: ConfigKey, config: NodeConfig) -> object:
@@ -104,9 +105,9 @@ def _comparable(key: ConfigKey, config: NodeConfig) -> object:
     value = value_at(config, key)
     if key.path == "node.kubelet.auth":
         return kubelet_auth(config)
-    if key.path == "node.kubelet.serverURL":
+    if key.path == SERVER_URL:
         return address_of(value) if isinstance(value, str) else None
-    if key.path == "node.kubelet.caCertData":
+    if key.path == CA_CERT_DATA:
         return (ca_certificate(config) or b"").split()
     return value.lower() if key.setting.reaches == CLUSTER and isinstance(value, str) else value
 

@@ -141,6 +141,18 @@ duration = matching(
 )
 
 
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def image_age(text: str) -> str | None:
+    """Checks an age that the kubelet accepts beside its minimum age of unused images, which is two minutes."""
+    if reason := duration(text):
+        return reason
+    parts = re.findall(r"([\d.]+)([a-zµμ]+)", text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return None if 180 <= seconds <= 31_536_000 else "is not from 3m to 8760h."
+
+
 def version(text: str) -> str | None:
     if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", text):
         return None

@@ -57,6 +57,12 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
     return lower[near[0]] if near else None
 
 
+def same(one: object, other: object) -> bool:
+    """Returns whether two values are the same JSON. For Python, `True` is 1 and 1 is 1.0, but not for the kubelet."""
+    first, second = (json.dumps(each, sort_keys=True, default=str) for each in (one, other))
+    return first == second
+
+
 def convert(
     shape: FieldType, value: Any, coerce: Callable[[Any, Any], Any] | None = None
 ) -> tuple[Any, list[Violation]]:
@@ -128,7 +134,7 @@ class _Conversion:
             return Secret(value)
         converted = self.coerce(shape.inner, value) if self.coerce else value
         if reason := _wrong(shape, converted):
-            self.found.append(Violation(steps, reason, value))
+            self.found.append(Violation(steps, reason, "" if shape.inner is Secret else value))
         elif shape.pattern == VERSION_PATTERN:
             return converted.removeprefix("v")
         return converted

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.settings.api import ApiSetting, api_settings
+from aks_flex_node.settings.checking import same
 from aks_flex_node.settings.setting import CREDENTIALS, OWNER, REACHES
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
@@ -41,7 +42,7 @@ def owner_changes(before: Document, after: Document) -> Iterator[str]:
     """Yields the settings in a write that only an owner can change, of a node or of a template."""
     for entry in owner_settings():
         old, new = (_given(document, entry.path) for document in (before, after))
-        if old != new and entry.setting.owner_value in ("", new):
+        if not same(old, new) and entry.setting.owner_value in ("", new):
             yield entry.path
 
 

@@ -11,7 +11,7 @@ from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.redaction import redact
 from aks_flex_node.settings import checking
 from aks_flex_node.settings.api import AUTH_METHODS, ApiSetting, api_settings, api_tree
-from aks_flex_node.settings.setting import CREDENTIALS
+from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, IMAGES, PROGRAMS
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 IdentityMethod = Literal["exec", "certificate"]
 NO_IDENTITY = "none"
+MAY_HOLD_SECRET = (CREDENTIALS, CLUSTER, PROGRAMS, IMAGES)  # a secret at the wrong place, or a password in a URL
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _violations(entry: ApiSetting, value: object) -> Iterator[Violation]:
 
 def _problem(path: tuple[str, ...], violation: Violation, setting: Setting) -> Problem:
     shown, what = violation.value, "The value"
-    if setting.reaches == CREDENTIALS:  # perhaps a secret at the wrong place
+    if setting.reaches in MAY_HOLD_SECRET:
         shown = ""
     if isinstance(shown, str) and shown:
         what = quoted(redact(shown))

@@ -104,7 +104,7 @@ OTHER_TOKEN = f"{TOKEN[:7]}{TOKEN[:6:-1]}"
 SAMPLES = (
     *("b3nign", "/b3nign/f1le", "b3nign.example", "https://b3nign.example", "https://b3nign.example/{version}"),
     *("http://b3nign.example/%s/%s/%s", "10.99.0.7", "10.99.0.0/24", "9.9.9", "127.0.0.9:999", "b3" * 32, "59s"),
-    *("599Mi", "09:59", "Europe/Berlin", OTHER_TOKEN, CLUSTER_ID.replace("cluster-1", "b3nign")),
+    *("9h", "599Mi", "09:59", "Europe/Berlin", OTHER_TOKEN, CLUSTER_ID.replace("cluster-1", "b3nign")),
     PEM * 2,
     f"{PEM}-----BEGIN PRIVATE KEY-----\nb3nign\n-----END PRIVATE KEY-----\n",
     *("b3b3b3b3-0000-4000-8000-000000000000", "Reader", FINGERPRINT),

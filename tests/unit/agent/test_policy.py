@@ -24,7 +24,7 @@ from aks_flex_node.settings.setting import MACHINE
 from aks_flex_node.settings.table import ConfigSection, find_entry, keys
 from tests.remedies.catalogue import advice
 from tests.unit.agent.builders import config_of, empty_host
-from tests.unit.agent.config.builders import PEM, Settings
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, Settings
 from tests.unit.agent.jobs.test_machine_operation import Scene as Operations
 from tests.unit.agent.jobs.test_machine_operation import request
 from tests.unit.agent.jobs.update.harness import Scene
@@ -177,6 +177,15 @@ def test_another_ca_of_the_api_server_is_refused(tmp_path: Path) -> None:
     policy = parse_policy(b"forbid: [cluster]\n")
     orders = config_of({"node.kubelet.caCertData": evil.certificate.read_text()})
     assert policy.violations(orders, config_of()) == ["node.kubelet.caCertData (cluster)"]
+
+
+@pytest.mark.parametrize("word", ["cluster", "azure.targetCluster", "azure.targetAgentPoolName"])
+def test_first_name_of_another_cluster_or_pool_is_a_change_of_a_joined_node(word: str) -> None:
+    """A compromised provider hands a node over, whose configuration names no cluster yet, or none any more."""
+    policy = parse_policy(f"forbid: [{word}]".encode())
+    orders = config_of({"azure.targetCluster.resourceId": CLUSTER_ID, "azure.targetAgentPoolName": "evil"})
+    assert policy.violations(orders, config_of())
+    assert policy.violations(config_of(), orders)
 
 
 def test_cluster_of_a_joined_node_may_be_named_in_another_form() -> None:

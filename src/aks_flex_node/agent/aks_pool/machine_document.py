@@ -239,7 +239,7 @@ def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any
     extra = {ours: settings[name] for name, ours in _EXTRA_KUBELET_KEYS.items() if settings.get(name) is not None}
     if (size := settings.get("containerLogMaxSizeMB")) is not None:
         extra["containerLogMaxSize"] = f"{size}Mi"
-    if settings.get("seccompDefault") not in {None, "RuntimeDefault"}:  # that is what each node has
+    if settings.get("seccompDefault") not in (None, "RuntimeDefault"):  # that is what each node has
         extra["seccompDefault"] = False
     if soft := _signals(object_at(settings, "softEvictionThreshold")):
         extra["evictionSoft"] = soft

@@ -9,7 +9,7 @@ from aks_flex_node.agent.config.problems import ConfigProblem, format_value, vio
 from aks_flex_node.agent.config.resolved import arc_settings, azure_identities, cluster_references, kubelet_auth
 from aks_flex_node.api import value_rules as rules
 from aks_flex_node.settings.azure_models import AZURE_CLOUDS
-from aks_flex_node.settings.checking import closest_match, violations
+from aks_flex_node.settings.checking import closest_match, same, violations
 from aks_flex_node.settings.setting import MACHINE, NOTHING, PROGRAMS, REACHES
 from aks_flex_node.settings.table import keys, nearest_above, reserved_kubelet_option, value_at
 
@@ -49,7 +49,7 @@ def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]
     options, known = (each if isinstance(each, dict) else {} for each in (value, own))
     for name, chosen in options.items():
         reason = reserved_kubelet_option(str(name))
-        if reason and not (name in known and known[name] == chosen):
+        if reason and not (name in known and same(known[name], chosen)):
             yield ConfigProblem(
                 f"{EXTRA_CONFIG}.{name}", f"can only be set on the machine itself, because it {reason}."
             )

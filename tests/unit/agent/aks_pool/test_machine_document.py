@@ -190,6 +190,13 @@ def test_kubelet_settings_of_a_machine_become_valid_settings() -> None:
     }
 
 
+@pytest.mark.parametrize("profile", ["Unconfined", {}, []])
+def test_other_seccomp_profile_is_a_setting_that_the_node_refuses(profile: object) -> None:
+    settings = parse_machine(machine(kubeletConfig={"seccompDefault": profile})).settings
+    kubelet = with_machine_settings(BEFORE, settings)["node"]["kubelet"]
+    assert kubelet["extraConfig"]["seccompDefault"] is False
+
+
 def test_labels_of_aks_itself_are_kept_and_not_registered() -> None:
     before = {"node": {"labels": {"kubernetes.azure.com/nodepool-type": "FlexNodes", "old": "x"}}}
     settings = parse_machine(machine(nodeLabels={"site": "b", "kubernetes.azure.com/managed": "false"})).settings

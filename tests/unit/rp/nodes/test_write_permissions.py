@@ -109,6 +109,14 @@ def test_node_moves_with_a_value_of_an_owner(path: str) -> None:
     assert asked(single(value), member({})) == lost, "an own value is not lost in a pool"
 
 
+@pytest.mark.parametrize("value", [1, 1.0, "true"])
+def test_value_of_an_owner_is_compared_as_json(value: object) -> None:
+    """Python takes true for 1, but the kubelet does not start with a number in place of true."""
+    entry = SETTINGS["nodeConfig.kubelet.extraConfig"]
+    before, after = (document(entry, {"cpuCFSQuota": each}) for each in (True, value))
+    assert list(owner_changes(before, after)) == [entry.path]
+
+
 def test_safer_join_method_needs_no_owner() -> None:
     safer = document(SETTINGS[JOIN_METHOD], "certificate")
     assert set(node_changes(single(EXEC), single(safer), new_identity=True)) == set()

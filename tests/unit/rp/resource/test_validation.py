@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from aks_flex_rp.resource.properties import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.resource.validation import MAX_BODY_BYTES, MAX_DEPTH, MAX_VALUES, DesiredNode, parse_body
 from tests.unit.rp.resource.body_cases import NAME, Case, cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=str)
@@ -110,3 +114,27 @@ def test_body_beyond_limits_or_malformed_is_refused(body: bytes, words: str) -> 
     said = parse_body(body)
     assert isinstance(said, Problem)
     assert words in said.message
+
+
+@pytest.mark.parametrize("text", ["https://user:pa/ss@host.example", "user:pass@host.example"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        lambda text: {"kubelet": {"serverURL": text}},
+        lambda text: {"artifacts": {"baseURL": text}},
+        lambda text: {"registryMirrors": {"docker.io": [text]}},
+    ],
+)
+def test_message_about_an_address_has_no_password(settings: Callable[[str], dict[str, Any]], text: str) -> None:
+    problems = validation.validate_body({"properties": {"nodeConfig": settings(text)}}, NAME, Case("", "", {}).beside)
+    assert isinstance(problems, list)
+    assert problems
+    assert not [each for each in problems if "pa/ss" in each.message or "pass" in each.message]
+
+
+@pytest.mark.parametrize(
+    ("age", "is_valid"), [("3m", True), ("8760h", True), ("2m59s", False), ("8761h", False), ("0.001ns", False)]
+)
+def test_age_of_unused_images_is_one_that_the_kubelet_accepts(age: str, is_valid: bool) -> None:
+    body = {"properties": {"nodeConfig": {"kubelet": {"imageMaximumGCAge": age}}}}
+    assert isinstance(validation.validate_body(body, NAME, Case("", "", {}).beside), DesiredNode) is is_valid
