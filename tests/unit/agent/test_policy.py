@@ -180,7 +180,7 @@ def test_another_ca_of_the_api_server_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["cluster", "azure.targetCluster", "azure.targetAgentPoolName"])
-def test_first_name_of_another_cluster_or_pool_is_a_change_of_a_joined_node(word: str) -> None:
+def test_first_name_of_a_cluster_or_pool_is_a_change(word: str) -> None:
     """A compromised provider hands a node over, whose configuration names no cluster yet, or none any more."""
     policy = parse_policy(f"forbid: [{word}]".encode())
     orders = config_of({"azure.targetCluster.resourceId": CLUSTER_ID, "azure.targetAgentPoolName": "evil"})
