@@ -345,7 +345,7 @@ class Vpn(ConfigModel, frozen=True, kw_only=True):
             "ARM ID of the virtual network to connect to. Default: the cluster's network.",
             CONTRIBUTOR,
             NETWORK,
-            rule=values.virtual_network,
+            api_rule=values.virtual_network,
             api="nodeConfig.vpn.virtualNetworkId",
         ),
     ] = None
