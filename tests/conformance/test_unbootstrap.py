@@ -38,7 +38,7 @@ def test_unbootstrap_leaves_nothing_of_the_cluster_network(lab: Lab, add_machine
     assert "kept:" not in said
     assert ROUTE in machine.run("ip", "route").out
     machine.run("ip", "route", "delete", ROUTE)
-    until(lambda: "veth" not in machine.run("ip", "link").out, "the kernel has removed the links of ended pods", 60)
+    until(lambda: "veth" not in machine.run("ip", "link").out, "the kernel has removed the links of ended pods", 300)
     assert not (left := differences(before, machine)), left
 
 
