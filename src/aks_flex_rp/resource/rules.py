@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_node.settings.api import api_settings
-from aks_flex_node.settings.setting import CREDENTIALS
 from aks_flex_node.settings.table import by_path, reserved_kubelet_option
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
 from aks_flex_rp.resource import versions
@@ -74,7 +73,7 @@ def _shared_identity(template: Properties) -> Iterator[Problem]:
         return
     for path, entry in api_settings().items():
         if entry.setting.per_node and template.at(path) is not None:
-            is_identity = entry.setting.reaches == CREDENTIALS
+            is_identity = path.startswith("azureAuth.")  # an Arc machine is known by its name, too
             yield Problem(f"properties.{path}", shared if is_identity else "Set it for each node instead.")
 
 
