@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -74,26 +75,26 @@ class FormSubject:
 
 
 @dataclass(frozen=True)
-class SettingsPages(DashboardPage):
+class SettingsPages(DashboardPage, ABC):
     """Serves and saves the forms of one kind of resource."""
 
     kind: ClassVar[str]
     operation: ClassVar[Operation]
     fields: ClassVar[tuple[SettingField, ...]]
 
-    def name_problem(self, name: str) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def name_problem(self, name: str) -> str | None: ...
 
+    @abstractmethod
     async def visited(self, visit: PageRequest) -> FormSubject:
         """Returns the resource in the path. Raises ArmError if the user may not write it."""
-        raise NotImplementedError
 
-    async def write(self, visit: PageRequest, subject: FormSubject, document: Document) -> Response:
-        raise NotImplementedError
+    @abstractmethod
+    async def write(self, visit: PageRequest, subject: FormSubject, document: Document) -> Response: ...
 
+    @abstractmethod
     async def preview(self, subject: FormSubject, document: Document) -> dict[str, Any]:
         """Returns what the preview shows. Raises ArmError if the API would refuse the write."""
-        raise NotImplementedError
 
     def about(self, before: Node | Pool | None) -> dict[str, Any]:  # noqa: ARG002
         """Returns what only this kind of form shows."""

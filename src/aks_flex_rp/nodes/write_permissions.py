@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.settings.api import ApiSetting, api_settings
-from aks_flex_node.settings.checking import same
 from aks_flex_node.settings.setting import CREDENTIALS, OWNER, REACHES
+from aks_flex_node.settings.value_checks import same
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import IdentityOwnership, node_identity

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.redaction import redact
-from aks_flex_node.settings import checking
+from aks_flex_node.settings import value_checks
 from aks_flex_node.settings.api import AUTH_METHODS, ApiSetting, api_settings, api_tree
 from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, IMAGES, PROGRAMS
 from aks_flex_rp.arm.errors import Problem, json_path, quoted
@@ -17,8 +17,8 @@ from aks_flex_rp.arm.errors import Problem, json_path, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aks_flex_node.settings.checking import Violation
     from aks_flex_node.settings.setting import Setting
+    from aks_flex_node.settings.value_checks import Violation
 
 Document = dict[str, Any]
 IdentityMethod = Literal["exec", "certificate"]
@@ -111,10 +111,10 @@ def required_settings() -> tuple[str, ...]:
 
 
 def _violations(entry: ApiSetting, value: object) -> Iterator[Violation]:
-    converted, found = checking.convert(entry.shape, value)
+    converted, found = value_checks.convert(entry.shape, value)
     yield from found
     wrong = {each.steps for each in found}
-    of_rules = () if () in wrong else checking.violations(entry.setting, converted, sent=True)
+    of_rules = () if () in wrong else value_checks.violations(entry.setting, converted, sent=True)
     yield from (each for each in of_rules if each.steps not in wrong)
 
 

@@ -35,8 +35,8 @@ from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.settings import base
 from aks_flex_node.settings.azure_models import MICROSOFT_KEYS
 from aks_flex_node.settings.base import FieldType
-from aks_flex_node.settings.checking import convert, violations
 from aks_flex_node.settings.table import ConfigKey, is_model, keys
+from aks_flex_node.settings.value_checks import convert, violations
 from tests.hosts.recorded import RecordedHost
 from tests.openpgp_keys import FINGERPRINT, KEY
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, Settings

@@ -103,8 +103,8 @@ def explain(
     """
     from aks_flex_node.agent.config.render import describe_setting
     from aks_flex_node.errors import CommandUsageError
-    from aks_flex_node.settings.checking import closest_match
     from aks_flex_node.settings.table import ConfigKey, all_entries, find_entry, keys
+    from aks_flex_node.settings.value_checks import closest_match
 
     entry, rest = find_entry(key or "")
     if entry is None or rest:

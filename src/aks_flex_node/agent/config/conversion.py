@@ -11,7 +11,7 @@ import msgspec
 
 from aks_flex_node.agent.config.problems import ConfigProblem, section_expected, violation_problem
 from aks_flex_node.agent.config.sources import FALSE_WORDS, nest
-from aks_flex_node.settings import checking
+from aks_flex_node.settings import value_checks
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_node.settings.table import ConfigSection, by_path, find_entry, keys
 
@@ -61,7 +61,7 @@ def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tupl
     for key in keys():
         section = key.path.rpartition(".")[0]
         if key.path in settings:
-            values[key.path], found = checking.convert(key.shape, settings[key.path], _coerce)
+            values[key.path], found = value_checks.convert(key.shape, settings[key.path], _coerce)
             wrong += [(key.path, [violation_problem(key.path, each) for each in found])] if found else []
         elif key.required and any(f"{path}.".startswith(f"{section}.") for path in settings):
             wrong.append((section, [ConfigProblem(key.path, "is missing.")]))

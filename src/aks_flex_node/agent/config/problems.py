@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.redaction import redact
-from aks_flex_node.settings.checking import closest_match
 from aks_flex_node.settings.table import ConfigSection, all_entries, nearest_above
+from aks_flex_node.settings.value_checks import closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.settings.checking import Violation
+    from aks_flex_node.settings.value_checks import Violation
 
 
 @frozen

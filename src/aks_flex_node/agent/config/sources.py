@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.config.pool_names import convert_pool_value, is_bootstrap_data, split_labels
 from aks_flex_node.agent.config.problems import ConfigProblem, section_expected, unknown_key
 from aks_flex_node.lean_dataclass import dataclass
-from aks_flex_node.settings.checking import closest_match
 from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.table import (
     PREFIX,
@@ -25,6 +24,7 @@ from aks_flex_node.settings.table import (
     key_tree,
     keys,
 )
+from aks_flex_node.settings.value_checks import closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

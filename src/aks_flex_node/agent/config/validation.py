@@ -9,9 +9,9 @@ from aks_flex_node.agent.config.problems import ConfigProblem, format_value, vio
 from aks_flex_node.agent.config.resolved import arc_settings, azure_identities, cluster_references, kubelet_auth
 from aks_flex_node.api import value_rules as rules
 from aks_flex_node.settings.azure_models import AZURE_CLOUDS
-from aks_flex_node.settings.checking import closest_match, same, violations
 from aks_flex_node.settings.setting import MACHINE, NOTHING, PROGRAMS, REACHES
 from aks_flex_node.settings.table import keys, nearest_above, reserved_kubelet_option, value_at
+from aks_flex_node.settings.value_checks import closest_match, same, violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

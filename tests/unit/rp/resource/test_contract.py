@@ -12,9 +12,9 @@ from msgspec.structs import fields
 
 from aks_flex_node.settings.api import ApiSetting, api_settings
 from aks_flex_node.settings.base import FieldType
-from aks_flex_node.settings.checking import convert, violations
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.value_checks import convert, violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
