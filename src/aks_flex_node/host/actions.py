@@ -5,9 +5,8 @@ All actions are idempotent, and can be interrupted at any time and executed agai
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from aks_flex_node.lean_dataclass import frozen
 
@@ -17,8 +16,10 @@ def aside_path(path: str) -> str:
     return f"{path}.damaged"
 
 
-class BaseAction(ABC):
+class BaseAction:
     """Base class of all actions."""
+
+    sentence: ClassVar[str]  # what the action does, in the imperative; {0} is the action
 
     @property
     def subject(self) -> str:
@@ -31,14 +32,15 @@ class BaseAction(ABC):
         return ""
 
     @property
-    @abstractmethod
     def description(self) -> str:
-        """Returns the description for plans and logs, in the imperative."""
+        """Returns the description for plans and logs."""
+        return self.sentence.format(self)
 
     def __str__(self) -> str:
         return self.description
 
 
+@frozen
 class PathAction(BaseAction):
     path: str
 
@@ -47,6 +49,7 @@ class PathAction(BaseAction):
         return self.path
 
 
+@frozen
 class NamedAction(BaseAction):
     """An action on a unit or a kernel module."""
 
@@ -57,7 +60,12 @@ class NamedAction(BaseAction):
         return self.name
 
 
+@frozen
 class StartingAction(NamedAction):
+    """Starts or restarts a unit. Waits until it has started if `wait` is set."""
+
+    wait: bool = True
+
     @property
     def started_unit(self) -> str:
         return self.name
@@ -65,69 +73,54 @@ class StartingAction(NamedAction):
 
 @frozen
 class MakeDirectory(PathAction):
-    path: str
     mode: int = 0o755
 
-    @property
-    def description(self) -> str:
-        return f"create directory {self.path} ({self.mode:04o})"
+    sentence = "create directory {0.path} ({0.mode:04o})"
 
 
 @frozen
 class WriteFile(PathAction):
     """Replaces a whole file. The file has its mode from the moment it exists."""
 
-    path: str
     content: bytes = field(repr=False)
     mode: int = 0o644
     secret: bool = False  # never print the content
 
+    sentence = "write {0.path} ({0.mode:04o}, {0.size} bytes)"
+
     @property
-    def description(self) -> str:
-        return f"write {self.path} ({self.mode:04o}, {len(self.content)} bytes)"
+    def size(self) -> int:
+        return len(self.content)
 
 
 @frozen
 class EditFile(WriteFile):
     """Writes a file that the agent edits, but does not own."""
 
-    @property
-    def description(self) -> str:
-        return f"edit {self.path}"
+    sentence = "edit {0.path}"
 
 
 @frozen
 class MakeLink(PathAction):
     """Creates or replaces a symbolic link atomically."""
 
-    path: str
     target: str
 
-    @property
-    def description(self) -> str:
-        return f"link {self.path} -> {self.target}"
+    sentence = "link {0.path} -> {0.target}"
 
 
 @frozen
 class Remove(PathAction):
     """Removes a file, a link or an empty directory. Does nothing if a file system is mounted there."""
 
-    path: str
-
-    @property
-    def description(self) -> str:
-        return f"remove {self.path}"
+    sentence = "remove {0.path}"
 
 
 @frozen
 class RemoveTree(PathAction):
     """Removes a directory tree. Fails if a file system is mounted in it."""
 
-    path: str
-
-    @property
-    def description(self) -> str:
-        return f"remove {self.path} recursively"
+    sentence = "remove {0.path} recursively"
 
 
 @frozen
@@ -136,34 +129,32 @@ class SetAside(PathAction):
     `.damaged`; what was set aside before is replaced.
     """
 
-    path: str
+    sentence = "set {0.path} aside as {0.aside}"
 
     @property
-    def description(self) -> str:
-        return f"set {self.path} aside as {aside_path(self.path)}"
+    def aside(self) -> str:
+        return aside_path(self.path)
 
 
 @frozen
-class PlaceTree(PathAction):
+class PlaceTree(BaseAction):
     """Renames a prepared directory to its final path, and then removes the older directory."""
 
     source: str
     path: str
 
+    sentence = "install {0.path}"
+
     @property
-    def description(self) -> str:
-        return f"install {self.path}"
+    def subject(self) -> str:
+        return self.path
 
 
 @frozen
 class Unmount(PathAction):
     """Unmounts everything at and below a path. Mounts elsewhere are kept, also those of which it is a copy."""
 
-    path: str
-
-    @property
-    def description(self) -> str:
-        return f"unmount {self.path}"
+    sentence = "unmount {0.path}"
 
 
 @frozen
@@ -171,128 +162,76 @@ class SetSysctl(BaseAction):
     key: str
     value: str
 
+    sentence = "set {0.key} = {0.value}"
+
     @property
     def subject(self) -> str:
         return self.key
 
-    @property
-    def description(self) -> str:
-        return f"set {self.key} = {self.value}"
-
 
 @frozen
 class LoadModule(NamedAction):
-    name: str
-
-    @property
-    def description(self) -> str:
-        return f"load kernel module {self.name}"
+    sentence = "load kernel module {0.name}"
 
 
 @frozen
 class UnloadModule(NamedAction):
     """Unloads a module that is not in use."""
 
-    name: str
-
-    @property
-    def description(self) -> str:
-        return f"unload kernel module {self.name}"
+    sentence = "unload kernel module {0.name}"
 
 
 @frozen
-class SwapOff(BaseAction):
-    device: str
-
-    @property
-    def subject(self) -> str:
-        return self.device
-
-    @property
-    def description(self) -> str:
-        return f"disable swap on {self.device}"
+class SwapOff(PathAction):
+    sentence = "disable swap on {0.path}"
 
 
 @frozen
-class SwapOn(BaseAction):
-    device: str
+class SwapOn(PathAction):
     priority: int = -2
 
-    @property
-    def subject(self) -> str:
-        return self.device
-
-    @property
-    def description(self) -> str:
-        return f"enable swap on {self.device}"
+    sentence = "enable swap on {0.path}"
 
 
 @frozen
 class ReloadUnits(BaseAction):
-    @property
-    def description(self) -> str:
-        return "reload the systemd unit files"
+    sentence = "reload the systemd unit files"
 
 
 @frozen
 class EnableUnit(NamedAction):
-    name: str
-
-    @property
-    def description(self) -> str:
-        return f"enable {self.name} at boot"
+    sentence = "enable {0.name} at boot"
 
 
 @frozen
 class DisableUnit(NamedAction):
-    name: str
-
-    @property
-    def description(self) -> str:
-        return f"disable {self.name} at boot"
+    sentence = "disable {0.name} at boot"
 
 
 @frozen
 class StartUnit(StartingAction):
-    """Starts a unit. Waits until it has started if `wait` is set."""
-
-    name: str
-    wait: bool = True
-
-    @property
-    def description(self) -> str:
-        return f"start {self.name}"
+    sentence = "start {0.name}"
 
 
 @frozen
 class RestartUnit(StartingAction):
-    name: str
-    wait: bool = True
-
-    @property
-    def description(self) -> str:
-        return f"restart {self.name}"
+    sentence = "restart {0.name}"
 
 
 @frozen
 class StopUnit(NamedAction):
-    name: str
-
-    @property
-    def description(self) -> str:
-        return f"stop {self.name}"
+    sentence = "stop {0.name}"
 
 
 @frozen
 class KillGroup(PathAction):
-    """Kills all processes of a control group and its descendants, and removes the groups."""
+    """Kills all processes of a control group and its descendants, and removes the groups. The path is relative to the
+    root of each hierarchy, for example /kubepods.slice.
+    """
 
-    path: str  # relative to the root of each hierarchy, for example /kubepods.slice
     seconds: float = 3.0  # time between SIGTERM and SIGKILL
 
-    @property
-    def description(self) -> str:
-        return f"kill the processes of control group {self.path}"
+    sentence = "kill the processes of control group {0.path}"
 
 
 @frozen
@@ -305,13 +244,11 @@ class Run(BaseAction):
     seconds: float = 30.0
     about: str = ""  # what the change is about, for example a network interface
 
+    sentence = "{0.why}"
+
     @property
     def subject(self) -> str:
         return self.about
-
-    @property
-    def description(self) -> str:
-        return self.why
 
 
 Action: TypeAlias = (

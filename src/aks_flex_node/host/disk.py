@@ -13,7 +13,7 @@ import shutil
 import stat
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node import atomic_file
 from aks_flex_node.errors import MachineError
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 ROOT_PATH = Path("/")
 MAX_SYMLINKS = 40  # limit of the kernel
+MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 KINDS = ((stat.S_ISLNK, EntryKind.LINK), (stat.S_ISDIR, EntryKind.DIRECTORY), (stat.S_ISREG, EntryKind.FILE))
-FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, SetAside, PlaceTree)
+FileAction: TypeAlias = MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree
 
 
 def temporary_path(path: Path) -> Path:
@@ -90,7 +91,7 @@ class HostDisk:
         try:
             with FileIO(path if self.root == ROOT_PATH else self._followed(path)) as file:
                 return file.readall()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except MISSING:
             return None
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.EINVAL, errno.EIO, errno.ENODEV, errno.ESRCH}:
@@ -100,17 +101,11 @@ class HostDisk:
     def digest(self, path: str) -> str:
         total = hashlib.sha256()
         block = memoryview(bytearray(1 << 20))
-        try:
-            with self._followed(path).open("rb", buffering=0) as file:
-                while count := file.readinto(block):
-                    total.update(block[:count])
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return ""
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return ""
-            raise
-        return total.hexdigest()
+        with contextlib.suppress(*MISSING), _ignore_link_loop(), self._followed(path).open("rb", buffering=0) as file:
+            while count := file.readinto(block):
+                total.update(block[:count])
+            return total.hexdigest()
+        return ""
 
     def look(self, path: str) -> FileEntry | None:
         # The daemon checks hundreds of paths repeatedly, and strings are cheaper than Path objects.
@@ -118,7 +113,7 @@ class HostDisk:
             real_path = path if self.root == ROOT_PATH else str(self.at(path))
             found = os.lstat(real_path)
             target = _target(real_path) if stat.S_ISLNK(found.st_mode) else ""
-        except (FileNotFoundError, NotADirectoryError):
+        except MISSING:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -129,22 +124,17 @@ class HostDisk:
         return FileEntry(kind, mode, found.st_uid, found.st_gid, found.st_size, target, found.st_ctime_ns)
 
     def names(self, path: str) -> tuple[str, ...]:
-        try:
+        with contextlib.suppress(*MISSING), _ignore_link_loop():
             return tuple(sorted(entry.name for entry in self._followed(path).iterdir()))
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return ()
-            raise
+        return ()
 
-    def do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree) -> None:
+    def do(self, action: FileAction) -> None:
         try:
             self._do(action)
         except OSError as error:
             raise _explained(error, str(action)) from error
 
-    def _do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree) -> None:
+    def _do(self, action: FileAction) -> None:
         match action:
             case MakeDirectory(path, mode):
                 self._make_directory(self.at(path), mode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aks_flex_node.host.actions import Action, DisableUnit, EnableUnit
-from aks_flex_node.host.disk import FILE_ACTIONS, HostDisk
+from aks_flex_node.host.disk import FileAction, HostDisk
 from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, FileEntry, UnitState
 from aks_flex_node.host.system import HostSystem, LiveSystem
 
@@ -42,7 +42,7 @@ class RootedHost:
         return self.system.unit(name)
 
     def apply(self, action: Action) -> None:
-        if isinstance(action, FILE_ACTIONS):
+        if isinstance(action, FileAction):
             self.disk.do(action)
         else:
             self.system.do(action)
