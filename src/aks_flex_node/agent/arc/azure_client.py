@@ -128,14 +128,14 @@ class MachineRoles:
         # Resource IDs ignore case.
         desired = {role_assignments.assignment_id(cluster, role, principal).lower() for role in self._roles}
         prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
-        for each in self._records.read().assignments:
+        for each in self._records.current.assignments:
             if each.lower().startswith(prefix) and each.lower() not in desired:
                 role_assignments.unassign(arm, each)
-                left = tuple(one for one in self._records.read().assignments if one != each)
+                left = tuple(one for one in self._records.current.assignments if one != each)
                 self._records.update(assignments=left)
 
     def assign_one(self, arm: RolesClient, scope: str, role: AzureRole, principal: str) -> None:
-        made, ours = role_assignments.assignment_id(scope, role, principal), self._records.read().assignments
+        made, ours = role_assignments.assignment_id(scope, role, principal), self._records.current.assignments
         ours = tuple(each for each in ours if each == made or each.lower() != made.lower())  # in another spelling
         if made not in ours:
             self._records.update(assignments=(*ours, made))

@@ -123,7 +123,7 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
         "machine": shown.id.rpartition("/")[2],
         "resourceId": shown.id,
         "location": shown.location,
-        "principalId": ArcRecordStore(host, config).read().principal,
+        "principalId": ArcRecordStore(host, config).current.principal,
         "agentVersion": shown.version,
         "lastHeartbeat": shown.heartbeat,
         **_services(host),

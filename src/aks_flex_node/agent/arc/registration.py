@@ -88,7 +88,7 @@ class ArcRegistration:
 
     def _is_settled(self, want: ArcMachineSpec) -> bool:
         """Returns whether the registration was verified, with all roles that the configuration requires now."""
-        record = self._records.read()
+        record = self._records.current
         if record.settled != want.fingerprint:
             return False
         if not (want.assign and record.principal):
@@ -105,7 +105,7 @@ class ArcRegistration:
         """Assigns the roles with which the machine renews its VPN certificate, on the gateway, its subnet and its
         public address, once. If the operator cannot assign roles there, the commands are reported.
         """
-        record = self._records.read()
+        record = self._records.current
         if not record.principal or same_id(record.gateway, gateway):
             return
         try:
@@ -131,7 +131,7 @@ class ArcRegistration:
 
     def _install(self) -> Azcmagent:
         """Returns the installed azcmagent, or installs it."""
-        found, record = machine_agent.find_azcmagent(self.host), self._records.read()
+        found, record = machine_agent.find_azcmagent(self.host), self._records.current
         if found and not (record.installed and not self._packages.is_installed):
             return Azcmagent(self.host, found)
         if not self.config.azure.arc.package.install:
@@ -152,7 +152,7 @@ class ArcRegistration:
         return Azcmagent(self.host, found)
 
     def _connect(self, azcmagent: Azcmagent, want: ArcMachineSpec) -> None:
-        shown, record = azcmagent.status(), self._records.read()
+        shown, record = azcmagent.status(), self._records.current
         if shown.is_registered and not same_id(shown.id, want.id):
             raise MachineError(
                 "arc-connected-elsewhere",
@@ -184,7 +184,7 @@ class ArcRegistration:
         takes it only as an argument, which other users can read.
         """
         proxy = proxy_options(self.config).proxy_for(resource_manager(self.config))
-        if proxy is None or not self._records.read().installed:
+        if proxy is None or not self._records.current.installed:
             return
         if "@" in proxy:
             self._note(
@@ -195,7 +195,7 @@ class ArcRegistration:
 
     def _is_new(self, want: ArcMachineSpec) -> bool:
         """Returns whether the machine does not exist in Azure, or was created by an interrupted run of the agent."""
-        record = self._records.read()
+        record = self._records.current
         if record.made and same_id(record.machine, want.id):
             return True
         with self._cloud.operator() as arm:
@@ -205,7 +205,7 @@ class ArcRegistration:
         """Removes a connection whose identity has expired. Azure cannot recreate a machine under an existing name, so
         the machine resource is deleted first, unless it now belongs to another machine.
         """
-        own = self._records.read().principal
+        own = self._records.current.principal
         with self._cloud.operator() as arm:
             found = find_machine(arm, want.id)
             if found is not None and own and same_id(principal_of(found), own):
@@ -252,7 +252,7 @@ class ArcRegistration:
             if want.assign:
                 roles.wait(arm, want.cluster)
                 return True
-            return roles.check(arm, want.cluster, self._records.read().principal)
+            return roles.check(arm, want.cluster, self._records.current.principal)
 
 
 def machine_gone_error(machine: str) -> FlexError:

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTER_ADMIN, AzureRole, find_role
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.host import records
-from aks_flex_node.host.actions import MakeDirectory, Remove
-from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.host.records import RecordStore
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -119,32 +116,8 @@ class ArcRecord:
     settled: str = ""  # fingerprint of the desired state that was last verified as complete
 
 
-class ArcRecordStore:
-    """Reads and writes the Arc record of this machine."""
+class ArcRecordStore(RecordStore[ArcRecord]):
+    """The Arc record of this machine. An unreadable one counts as empty, so that nothing is removed."""
 
     def __init__(self, host: Host, config: NodeConfig) -> None:
-        self._host = host
-        self.path = f"{config.paths.data_dir}/arc.json"
-
-    def read(self) -> ArcRecord:
-        """Returns the record. An unreadable record counts as empty, so that nothing is removed."""
-        return records.read_record(self._host, self.path, ArcRecord) or ArcRecord()
-
-    @property
-    def exists(self) -> bool:
-        return self._host.stat(self.path) is not None
-
-    def update(self, **changes: Any) -> ArcRecord:
-        before = self.read()
-        after = replace(before, **changes)
-        if after != before or not self.exists:
-            folder = self.path.rpartition("/")[0]
-            if self._host.stat(folder) is None:
-                self._host.apply(MakeDirectory(folder, 0o700))
-            records.write_record(self._host, self.path, after)
-        return after
-
-    def remove(self) -> None:
-        """Removes the record, including the temporary file of an interrupted write."""
-        if self.exists or self._host.stat(str(temporary_path(Path(self.path)))):
-            self._host.apply(Remove(self.path))
+        super().__init__(host, f"{config.paths.data_dir}/arc.json", ArcRecord)

@@ -33,7 +33,7 @@ class ArcUnregistration:
         """Removes what the agent created. Returns the commands that remove what is left in Azure. Everything on the
         machine is removed even if Azure cannot be reached.
         """
-        record = self.records.read()
+        record = self.records.current
         left = [*self._take_roles(record), *self._disconnect(record)]
         if record.installed:
             self.note("removing azcmagent")

@@ -75,7 +75,7 @@ def sign_in_operator(engine: Engine) -> None:
     config = engine.config
     if not azure_sign_in.offers_device_sign_in() or config.azure.service_principal:
         return
-    registers = config.azure.arc.enabled and not ArcRecordStore(engine.host, config).read().settled
+    registers = config.azure.arc.enabled and not ArcRecordStore(engine.host, config).current.settled
     connects = config.azure.vpn.enabled and not context.has_credentials(config)
     if registers or connects:
         azure_sign_in.sign_in(config, f"{resource_manager(config)}/.default", operator=True)
@@ -110,7 +110,7 @@ def grant_vpn_renewal(engine: Engine, note: NoteProgress) -> None:
     from aks_flex_node.agent.arc.registration import ArcRegistration
     from aks_flex_node.agent.vpn import local_state
 
-    tunnel = local_state.read_record(engine.host, engine.config)
+    tunnel = local_state.VpnRecordStore(engine.host, engine.config).current
     if tunnel.gateway:
         ArcRegistration(engine, note).grant_gateway(tunnel.gateway, tunnel.network)
 
@@ -250,7 +250,7 @@ def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     """Describes what `azure_cleanups` would do, from the stored records."""
     from aks_flex_node.agent.vpn import local_state as vpn
 
-    arc, tunnel = ArcRecordStore(host, config).read(), vpn.read_record(host, config)
+    arc, tunnel = ArcRecordStore(host, config).current, vpn.VpnRecordStore(host, config).current
     machine = registration.read_record(host)
     gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
     found = [f"delete Machine {machine.name} from {machine.pool}"] if machine else []

@@ -75,7 +75,7 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     if context.has_credentials(engine.config):
         prerequisites.refuse_arc_in_use(engine.config)
     if not yes:
-        typer.confirm(f"Unregister {records.read().machine or 'this machine'} from Azure Arc?", abort=True, err=True)
+        typer.confirm(f"Unregister {records.current.machine or 'this machine'} from Azure Arc?", abort=True, err=True)
     with exclusive():
         remaining = prerequisites.unregister_from_arc(engine, lambda text: terminal.print_message(f"  {text}"))
     for line in remaining:

@@ -36,7 +36,7 @@ def check_identity(context: PreflightContext) -> Iterator[CheckFinding]:
         if config.azure.service_principal:
             scope = f"{resource_manager(config)}/.default"
             yield _check_sign_in(context, scope, "the service principal of the operator", operator=True)
-        if ArcRecordStore(context.host, config).read().settled:
+        if ArcRecordStore(context.host, config).current.settled:
             # The registration starts the metadata service, so a failure is not final.
             yield as_warning(_check_sign_in(context, node_scope(config), IDENTITY_NAMES["arc"]))
         elif not config.azure.service_principal:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.host import records
-from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -68,7 +67,4 @@ def save(host: Host, config: NodeConfig, state: NodeState) -> None:
 
 
 def write(host: Host, path: str, state: NodeState) -> None:
-    folder = path.rpartition("/")[0]
-    if host.stat(folder) is None:
-        host.apply(MakeDirectory(folder))
     records.write_record(host, path, state)

@@ -18,8 +18,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
 from aks_flex_node.azure.operations import AzureOperation  # noqa: TC001 - a type of a record
-from aks_flex_node.host import records
-from aks_flex_node.host.actions import MakeDirectory, Remove
+from aks_flex_node.host.records import RecordStore
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import to_document
 from aks_flex_node.timestamps import format_utc
@@ -47,34 +46,11 @@ class VpnRecord:
     name_servers: tuple[str, ...] = ()
 
 
-def read_record(host: Host, config: NodeConfig) -> VpnRecord:
-    """Reads the record. A missing or damaged record counts as empty: the resources are found again by name."""
-    return records.read_record(host, record_file(config), VpnRecord) or VpnRecord()
-
-
-class VpnRecordStore:
-    """The record, written to disk on every change."""
+class VpnRecordStore(RecordStore[VpnRecord]):
+    """The VPN record of this machine. An unreadable one counts as empty: the resources are found again by name."""
 
     def __init__(self, host: Host, config: NodeConfig) -> None:
-        self._host = host
-        self._config = config
-        self.current = read_record(host, config)
-
-    def update(self, **changes: object) -> None:
-        changed = replace(self.current, **changes)  # type: ignore[arg-type]
-        if changed == self.current:
-            return
-        self.current = changed
-        path = record_file(self._config)
-        if self._host.stat(path.rpartition("/")[0]) is None:
-            self._host.apply(MakeDirectory(path.rpartition("/")[0], 0o700))
-        records.write_record(self._host, path, changed)
-
-    def remove(self) -> None:
-        """Removes the record after everything in Azure was removed or reported."""
-        self.current = VpnRecord()
-        if self._host.stat(record_file(self._config)) is not None:
-            self._host.apply(Remove(record_file(self._config)))
+        super().__init__(host, record_file(config), VpnRecord)
 
     def add_created(self, resource: str) -> None:
         """Records a resource before it is created."""
@@ -90,7 +66,7 @@ def status(
         return {"status": "disabled"}
     if not host.live:
         return {"status": "unknown"}
-    record, unit = read_record(host, config), host.unit(NAME)
+    record, unit = VpnRecordStore(host, config).current, host.unit(NAME)
     if host.stat(client_file(config)) is None:
         return {"status": "NotConfigured", "gateway": record.gateway or None}
     tunnel = read_tunnel() if unit.running else None
@@ -121,7 +97,7 @@ def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dic
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
     """Returns whether the client certificate should be renewed."""
-    record = read_record(host, config)
+    record = VpnRecordStore(host, config).current
     if not (config.azure.vpn.enabled and record.active):
         return False
     return not is_certificate_fresh(host.read(certificate_file(config, record.active)) or b"", config, now)
@@ -136,7 +112,7 @@ def is_certificate_fresh(pem: bytes, config: NodeConfig, now: float) -> bool:
 
 def is_settings_changed(host: Host, config: NodeConfig) -> bool:
     """Returns whether the VPN settings have changed since the setup, or the VPN was not set up yet."""
-    return config.azure.vpn.enabled and read_record(host, config).settings != settings_fingerprint(config)
+    return config.azure.vpn.enabled and VpnRecordStore(host, config).current.settings != settings_fingerprint(config)
 
 
 def settings_fingerprint(config: NodeConfig) -> str:

@@ -349,7 +349,7 @@ def test_registration_keeps_roles_of_a_cluster_in_other_spelling(place: Place) -
     place.register_with(verify_again=True)
 
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
-    assert sorted(records.read().assignments) == sorted(ASSIGNMENTS)
+    assert sorted(records.current.assignments) == sorted(ASSIGNMENTS)
 
 
 def test_registration_assigns_role_of_a_changed_join_method(place: Place) -> None:

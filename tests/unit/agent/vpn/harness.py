@@ -12,8 +12,7 @@ import pytest
 from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
 from aks_flex_node.agent.reconcile.node_state import NodeState, read
 from aks_flex_node.agent.vpn.connection import VpnConnection
-from aks_flex_node.agent.vpn.local_state import VpnRecord
-from aks_flex_node.agent.vpn.local_state import read_record as record_of
+from aks_flex_node.agent.vpn.local_state import VpnRecord, VpnRecordStore
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
@@ -99,7 +98,7 @@ class Site:
 
     @property
     def record(self) -> VpnRecord:
-        return record_of(self.host, self.config)
+        return VpnRecordStore(self.host, self.config).current
 
     @property
     def state(self) -> NodeState:
