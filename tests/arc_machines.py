@@ -6,8 +6,9 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.arc.azure_client import ArcCloud
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.azure.arm import AzureCallError, refused_error
+from aks_flex_node.azure.arm import ArmClient, AzureCallError, refused_error
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Run, StartUnit
 from aks_flex_node.host.host import CommandResult, UnitState
@@ -58,7 +59,7 @@ class Clock:
         self.time += seconds
 
 
-class Azure:
+class Azure(ArmClient, ArcCloud):
     """A simulated ARM, directory and package server. Its state is in one file."""
 
     def __init__(self, root: Path, before: Callable[[str], object] = lambda _: None) -> None:
@@ -98,14 +99,14 @@ class Azure:
         return KEY
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
-        self._call("GET", path)
+        self._record("GET", path)
         found: dict[str, Any] | None = {**self.state["machines"], **self.resources}.get(path)
         if found is None:
             raise refused_error(404, '{"error": {"code": "ResourceNotFound", "message": "No."}}')
         return found
 
     def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
-        self._call("PUT", path)
+        self._record("PUT", path)
         if self.clock.time < self.known_after:
             raise refused_error(
                 400, '{"error": {"code": "PrincipalNotFound", "message": "Principal does not exist."}}'
@@ -116,21 +117,21 @@ class Azure:
         return {}
 
     def patch(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
-        self._call("PATCH", path)
+        self._record("PATCH", path)
         state = self.state
         state["machines"][path] |= body
         self.keep(state)
         return {}
 
     def delete(self, path: str, api_version: str) -> None:  # noqa: ARG002
-        self._call("DELETE", path)
+        self._record("DELETE", path)
         state = self.state
         for kind in ("roles", "machines"):
             state[kind].pop(path, None)
         self.keep(state)
 
     def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:  # noqa: ARG002
-        self._call("GET", path)
+        self._record("GET", path)
         roles = self.state["roles"].values() if self.clock.time >= self.effective_after else ()
         permissions = {
             "acdd72a7-3385-48ef-bd42-f606fba81ae7": {"actions": ["*/read"]},
@@ -157,7 +158,7 @@ class Azure:
         self.keep(state)
         return path
 
-    def _call(self, method: str, path: str) -> None:
+    def _record(self, method: str, path: str) -> None:
         self._before(f"{method} {path}")
         self.calls.append(f"{method} {path}")
         if self.down:

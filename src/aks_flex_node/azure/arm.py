@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from aks_flex_node import __version__
+from aks_flex_node.api.arm_errors import parse_object
 from aks_flex_node.azure import error_messages
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import frozen
@@ -24,12 +25,8 @@ Document = dict[str, Any]
 
 PUBLIC_ENDPOINT = "https://management.azure.com"
 MAX_PAGES = 1000
-
-
-class ArmReader(Protocol):
-    def get(self, path: str, api_version: str, **query: str) -> Document: ...
-
-    def post(self, path: str, api_version: str, body: Any = None) -> Document: ...
+DEFAULT_PAUSE_SECONDS = 10.0  # poll interval if Azure does not specify one
+MAX_PAUSE_SECONDS = 60.0
 
 
 class AzureCallError(FlexError):
@@ -54,11 +51,19 @@ class AzureCallError(FlexError):
 
 @frozen
 class ArmReply:
-    """A successful response with its status, body and headers."""
+    """A successful response."""
 
     status: int
-    text: str
+    body: Any = None  # the parsed JSON, or the text if it is not JSON
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+
+    @property
+    def pause(self) -> float:
+        """Returns the seconds after which to poll again: the Retry-After of Azure, within limits."""
+        try:
+            return min(max(float(self.headers.get("retry-after", DEFAULT_PAUSE_SECONDS)), 0.2), MAX_PAUSE_SECONDS)
+        except ValueError:
+            return DEFAULT_PAUSE_SECONDS
 
 
 class ArmClient:
@@ -79,19 +84,33 @@ class ArmClient:
         self._pipeline_client: PipelineClient[HttpRequest, HttpResponse] | None = None
 
     def get(self, path: str, api_version: str, **query: str) -> Document:
-        return self._call("GET", path, api_version, query)
+        return self._call("GET", path, api_version, **query)
+
+    def find(self, path: str, api_version: str) -> Document | None:
+        """Returns a resource, or None if it does not exist."""
+        try:
+            return self.get(path, api_version)
+        except AzureCallError as error:
+            if error.status != 404:
+                raise
+            return None
 
     def post(self, path: str, api_version: str, body: Any = None) -> Document:
-        return self._call("POST", path, api_version, {}, body)
+        return self._call("POST", path, api_version, body)
 
     def put(self, path: str, api_version: str, body: Any) -> Document:
-        return self._call("PUT", path, api_version, {}, body)
+        return self._call("PUT", path, api_version, body)
 
     def patch(self, path: str, api_version: str, body: Any) -> Document:
-        return self._call("PATCH", path, api_version, {}, body)
+        return self._call("PATCH", path, api_version, body)
 
     def delete(self, path: str, api_version: str) -> None:
-        self._call("DELETE", path, api_version, {})
+        """Deletes a resource, if it exists."""
+        try:
+            self._call("DELETE", path, api_version)
+        except AzureCallError as error:
+            if error.status != 404:
+                raise
 
     def list(self, path: str, api_version: str, **query: str) -> list[Document]:
         """Returns the items of all pages of a collection."""
@@ -114,18 +133,22 @@ class ArmClient:
         self,
         method: str,
         where: str,
-        query: Mapping[str, str] | None = None,
+        api_version: str = "",
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        **query: str,
     ) -> ArmReply:
-        """Sends one request. `where` is a path or a URL from ARM. The token is sent only to ARM."""
+        """Sends one request. `where` is a path, or a URL from ARM, which has its API version. The token is sent only
+        to ARM.
+        """
         from azure.core.exceptions import AzureError, ClientAuthenticationError  # noqa: PLC0415
         from azure.core.rest import HttpRequest  # noqa: PLC0415
 
         url = where if where.startswith("https://") else f"{self._endpoint}{where}"
         if _origin(url) != _origin(self._endpoint):
             raise arm_unreachable_error(self._endpoint, f"it redirects to another host, {urlsplit(url).netloc}")
-        request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
+        params = {"api-version": api_version, **query} if api_version else query
+        request = HttpRequest(method, url, params=params, json=body, headers=dict(headers or {}))
         try:
             if self._pipeline_client is None:
                 self._pipeline_client = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
@@ -143,13 +166,15 @@ class ArmClient:
             raise refused_error(response.status_code, text, response_headers)
         if response.status_code >= 300:
             raise unexpected_error(self._endpoint, response.status_code)
-        return ArmReply(response.status_code, text, response_headers)
+        return ArmReply(response.status_code, _parse(text), response_headers)
 
-    def _call(self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None) -> Document:
-        reply = self.send(method, path, {"api-version": api_version, **query}, body)
-        if (reply.text.strip() or method == "GET") and not _is_object(reply.text):
+    def _call(self, method: str, path: str, api_version: str, body: Any = None, **query: str) -> Document:
+        reply = self.send(method, path, api_version, body, {}, **query)
+        if reply.body is None and method != "GET":
+            return {}
+        if not isinstance(reply.body, dict):
             raise unexpected_error(self._endpoint, reply.status)
-        return _object(reply.text)
+        return reply.body
 
 
 def _pipeline(
@@ -187,7 +212,7 @@ HINTS = {
 def refused_error(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
     """Returns the error of a rejected request, with ARM's message if any. `headers` have names in lower case."""
     response_headers = headers or {}
-    content = _object(text).get("error")
+    content = parse_object(text.encode()).get("error")
     error: Document = content if isinstance(content, dict) else {}
     code = str(error.get("code") or f"HTTP {status}")
     message = str(error.get("message") or "no message").rstrip(".")
@@ -251,16 +276,8 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or 443
 
 
-def _object(text: str) -> Document:
+def _parse(text: str) -> Any:
     try:
-        document = json.loads(text or "{}")
+        return json.loads(text) if text.strip() else None
     except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+        return text

@@ -5,58 +5,17 @@ twice.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from aks_flex_node.azure.arm import ArmClient, AzureCallError
+from aks_flex_node.azure.arm import DEFAULT_PAUSE_SECONDS, ArmClient, ArmReply, AzureCallError
 from aks_flex_node.lean_dataclass import frozen
 
-DEFAULT_PAUSE_SECONDS = 10.0  # poll interval if Azure does not specify one
-MAX_PAUSE_SECONDS = 60.0
 DONE, ENDED = "succeeded", frozenset({"failed", "canceled", "cancelled"})
 HOUR = 3600.0
 
 NoteProgress = Callable[[str], None]
-
-
-@frozen
-class OperationReply:
-    status: int
-    body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
-
-    @property
-    def pause(self) -> float:
-        """Returns the Retry-After of Azure, within limits."""
-        try:
-            return min(max(float(self.headers.get("retry-after", DEFAULT_PAUSE_SECONDS)), 0.2), MAX_PAUSE_SECONDS)
-        except ValueError:
-            return DEFAULT_PAUSE_SECONDS
-
-
-class OperationSender(Protocol):
-    """Sends one request to ARM and returns the complete response. Raises AzureCallError if it is rejected."""
-
-    def send(
-        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
-    ) -> OperationReply: ...
-
-
-class ArmSender:
-    """Sends requests with an ARM client. `where` is a path, or the URL of an operation on the same host."""
-
-    def __init__(self, arm: ArmClient) -> None:
-        self._arm = arm
-
-    def send(
-        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
-    ) -> OperationReply:
-        query = {"api-version": api_version} if api_version else {}
-        reply = self._arm.send(method, where, query, body, {"If-Match": if_match} if if_match else {})
-        return OperationReply(reply.status, _document(reply.text), reply.headers)
 
 
 @frozen
@@ -81,9 +40,7 @@ class OperationTimeout:
     clock: Callable[[], float] = time.monotonic
 
 
-def started_operation(
-    reply: OperationReply, what: str, resource: str, api_version: str, now: float
-) -> AzureOperation:
+def started_operation(reply: ArmReply, what: str, resource: str, api_version: str, now: float) -> AzureOperation:
     return AzureOperation(
         what,
         resource,
@@ -95,7 +52,7 @@ def started_operation(
 
 
 def wait_for_operation(
-    sender: OperationSender, operation: AzureOperation, timeout: OperationTimeout, note: NoteProgress
+    arm: ArmClient, operation: AzureOperation, timeout: OperationTimeout, note: NoteProgress
 ) -> Any:
     """Waits until the operation has finished and returns its result. Temporary failures are retried until the
     timeout.
@@ -103,7 +60,7 @@ def wait_for_operation(
     last_message, start = "", timeout.clock()  # a process that continues to wait has its own timeout
     while True:
         try:
-            state, result, pause = _poll(sender, operation)
+            state, result, pause = _poll(arm, operation)
         except AzureCallError as error:
             if not error.retryable:
                 raise
@@ -128,32 +85,30 @@ def wait_for_operation(
         timeout.sleep(pause)
 
 
-def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any, float]:
+def _poll(arm: ArmClient, operation: AzureOperation) -> tuple[str, Any, float]:
     """Returns the state, the result (or the error), and the time until the next poll."""
     if operation.status_url:
-        reply = _known(sender, operation.status_url)
+        reply = _known(arm, operation.status_url)
         if reply:
             body = reply.body if isinstance(reply.body, dict) else {}
             state = str(body.get("status") or "InProgress")
             if state.lower() == DONE:
                 url = operation.result_url
-                result = (
-                    sender.send("GET", url) if url else sender.send("GET", operation.resource, operation.api_version)
-                )
+                result = arm.send("GET", url) if url else arm.send("GET", operation.resource, operation.api_version)
                 return state, result.body, reply.pause
             return state, body, reply.pause
     elif operation.result_url:
-        reply = _known(sender, operation.result_url)
+        reply = _known(arm, operation.result_url)
         if reply:
             return ("InProgress" if reply.status == 202 else "Succeeded"), reply.body, reply.pause
-    reply = sender.send("GET", operation.resource, operation.api_version)
+    reply = arm.send("GET", operation.resource, operation.api_version)
     return provisioning_state(reply.body), reply.body, reply.pause
 
 
-def _known(sender: OperationSender, url: str) -> OperationReply | None:
+def _known(arm: ArmClient, url: str) -> ArmReply | None:
     """Returns None if Azure no longer knows the operation. Then the resource itself has the state."""
     try:
-        return sender.send("GET", url)
+        return arm.send("GET", url)
     except AzureCallError as error:
         if error.status in {404, 410}:
             return None
@@ -180,10 +135,3 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
         retryable=False,
         code=code,
     )
-
-
-def _document(text: str) -> Any:
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return text

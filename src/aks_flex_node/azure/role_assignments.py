@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import uuid
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.error_messages import role_assignment_command
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.retry import RetryDeadline
 
@@ -27,23 +29,13 @@ ASSIGNMENT_NAMESPACE = uuid.UUID(
 )  # namespace of assignment names; must never change
 
 
-class RolesClient(Protocol):
-    def get(self, path: str, api_version: str, **query: str) -> Document: ...
-
-    def put(self, path: str, api_version: str, body: Any) -> Document: ...
-
-    def delete(self, path: str, api_version: str) -> None: ...
-
-    def list(self, path: str, api_version: str, **query: str) -> list[Document]: ...
-
-
 def assignment_id(scope: str, role: AzureRole, principal: str) -> str:
     name = uuid.uuid5(ASSIGNMENT_NAMESPACE, f"{scope}|{role.id}|{principal}".lower())
     return f"{scope.rstrip('/')}/{ASSIGNMENT_TYPE}/{name}"
 
 
 def assign(
-    arm: RolesClient,
+    arm: ArmClient,
     scope: str,
     role: AzureRole,
     principal: str,
@@ -81,16 +73,7 @@ def assign(
         return True
 
 
-def unassign(arm: RolesClient, assignment: str) -> None:
-    """Deletes a role assignment, if it exists."""
-    try:
-        arm.delete(assignment, ROLE_API_VERSION)
-    except AzureCallError as error:
-        if error.status != 404:
-            raise
-
-
-def missing_roles(arm: RolesClient, scope: str, roles: Iterable[AzureRole]) -> list[AzureRole]:
+def missing_roles(arm: ArmClient, scope: str, roles: Iterable[AzureRole]) -> list[AzureRole]:
     """Returns the roles that are not effective for the caller."""
     try:
         found = arm.list(f"{scope}/providers/Microsoft.Authorization/permissions", ROLE_API_VERSION)
@@ -116,7 +99,4 @@ def _allowed(action: str, permissions: list[Document], allow: str, deny: str) ->
 
 def assignment_command(scope: str, role: AzureRole, principal: str) -> str:
     """Returns the az command that assigns a role."""
-    return (
-        f"az role assignment create --assignee-object-id {principal} --assignee-principal-type ServicePrincipal "
-        f'--role "{role.name}" --scope {scope}'
-    )
+    return role_assignment_command(principal, role.name, scope, "ServicePrincipal")

@@ -14,8 +14,8 @@ from aks_flex_lab.arm.network_resources import NetworkDelays, NetworkResources
 from aks_flex_lab.files import write_atomically
 from aks_flex_node.agent.arc.azure_client import gateway_grants
 from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
-from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
+from aks_flex_node.azure.operations import OperationTimeout, started_operation, wait_for_operation
 from aks_flex_node.azure.roles import CLUSTER_USER
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
 from tests.service.lab.test_resource_manager import somebody
@@ -50,18 +50,20 @@ def resources(cloud: Cloud) -> Iterator[NetworkResources]:
 
 
 @pytest.fixture
-def owner(cloud: Cloud, resources: NetworkResources) -> ArmSender:
-    return ArmSender(somebody(cloud, OWNER, GROUP)[1])
+def owner(cloud: Cloud, resources: NetworkResources) -> ArmClient:
+    return somebody(cloud, OWNER, GROUP)[1]
 
 
-def made(owner: ArmSender, path: str, body: Any, if_match: str = "") -> Any:
-    reply = owner.send("PUT", path, API, {"location": "westeurope", **body}, if_match)
+def made(owner: ArmClient, path: str, body: Any, if_match: str = "") -> Any:
+    reply = owner.send(
+        "PUT", path, API, {"location": "westeurope", **body}, {"If-Match": if_match} if if_match else {}
+    )
     return wait_for_operation(
         owner, started_operation(reply, path, path, API, 0.0), OperationTimeout(30.0), lambda _: None
     )
 
 
-def whole(owner: ArmSender, roots: list[Any] | None = None) -> Any:
+def whole(owner: ArmClient, roots: list[Any] | None = None) -> Any:
     """Creates a network with a gateway."""
     made(owner, SUBNET, {"properties": {"addressPrefix": "10.1.0.224/27"}})
     made(owner, ADDRESS, {"sku": {"name": "Standard"}, "properties": {"publicIPAllocationMethod": "Static"}})
@@ -88,7 +90,7 @@ def gateway_body(roots: list[Any]) -> dict[str, Any]:
 
 
 def test_gateway_is_provisioned_with_delay_and_linked_to_subnet(
-    owner: ArmSender, resources: NetworkResources
+    owner: ArmClient, resources: NetworkResources
 ) -> None:
     resources.set_delays(NetworkDelays(seconds=1.5))
     done = whole(owner)
@@ -103,7 +105,7 @@ def test_gateway_is_provisioned_with_delay_and_linked_to_subnet(
     assert caught.value.code == "AnotherOperationInProgress"
 
 
-def test_gateway_update_with_stale_etag_is_refused(owner: ArmSender) -> None:
+def test_gateway_update_with_stale_etag_is_refused(owner: ArmClient) -> None:
     old = whole(owner)["etag"]
     made(owner, GATEWAY, gateway_body([ROOT]), old)
     with pytest.raises(AzureCallError) as caught:
@@ -111,9 +113,9 @@ def test_gateway_update_with_stale_etag_is_refused(owner: ArmSender) -> None:
     assert (caught.value.status, caught.value.code) == (412, "PreconditionFailed")
 
 
-def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmSender) -> None:
+def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmClient) -> None:
     whole(owner)
-    reader = ArmSender(somebody(cloud, READER, GROUP)[1])
+    _, reader = somebody(cloud, READER, GROUP)
     assert reader.send("GET", GATEWAY, API).body["name"] == "gw"
     for method, path in (("PUT", GATEWAY), ("DELETE", GATEWAY), ("POST", f"{GATEWAY}/generatevpnprofile")):
         with pytest.raises(AzureCallError, match="Network") as caught:
@@ -121,10 +123,9 @@ def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmSender) 
         assert caught.value.status == 403
 
 
-def test_gateway_grants_of_a_machine_suffice_to_renew_its_certificate(cloud: Cloud, owner: ArmSender) -> None:
+def test_gateway_grants_of_a_machine_suffice_to_renew_its_certificate(cloud: Cloud, owner: ArmClient) -> None:
     whole(owner)
-    principal, client = somebody(cloud, CLUSTER_USER.id, CLUSTER)
-    machine = ArmSender(client)
+    principal, machine = somebody(cloud, CLUSTER_USER.id, CLUSTER)
     with pytest.raises(AzureCallError):
         machine.send("GET", GATEWAY, API)
     for scope, role in gateway_grants(owner.send("GET", GATEWAY, API).body, GATEWAY, NETWORK):
@@ -139,7 +140,7 @@ def test_gateway_grants_of_a_machine_suffice_to_renew_its_certificate(cloud: Clo
             machine.send(method, path, API, {})
 
 
-def test_resource_in_use_cannot_be_deleted(owner: ArmSender, resources: NetworkResources) -> None:
+def test_resource_in_use_cannot_be_deleted(owner: ArmClient, resources: NetworkResources) -> None:
     whole(owner)
     with pytest.raises(AzureCallError, match="in use"):
         owner.send("DELETE", ADDRESS, API)
@@ -149,7 +150,7 @@ def test_resource_in_use_cannot_be_deleted(owner: ArmSender, resources: NetworkR
     assert owner.send("GET", NETWORK, API).body["properties"]["subnets"] == []
 
 
-def test_vpn_profile_is_downloadable_only_with_signed_url(cloud: Cloud, owner: ArmSender) -> None:
+def test_vpn_profile_is_downloadable_only_with_signed_url(cloud: Cloud, owner: ArmClient) -> None:
     whole(owner)
     write_atomically(openvpn.shared_key_file(cloud.state), "-----BEGIN OpenVPN Static key V1-----\n00\n")
     write_atomically(openvpn.authority_file(cloud.state), PEM)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.azure.arm import AzureCallError, refused_error
-from aks_flex_node.azure.role_assignments import assign, assignment_id, missing_roles, unassign
+from aks_flex_node.azure.arm import ArmClient, ArmReply, AzureCallError, refused_error
+from aks_flex_node.azure.role_assignments import assign, assignment_id, missing_roles
 from aks_flex_node.azure.roles import CLUSTER_ADMIN, RBAC_CLUSTER_ADMIN, READER
 from aks_flex_node.retry import RetryDeadline
 
@@ -16,7 +16,7 @@ RBAC, ADMIN = RBAC_CLUSTER_ADMIN, CLUSTER_ADMIN
 ROLES = (READER, RBAC, ADMIN)
 
 
-class Answers:
+class Answers(ArmClient):
     """ARM with one response for all requests."""
 
     def __init__(self, found: list[dict[str, Any]] | AzureCallError) -> None:
@@ -27,14 +27,8 @@ class Answers:
             raise self._found
         return self._found
 
-    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def delete(self, path: str, api_version: str) -> None:  # noqa: ARG002
-        self._answer()
+    def send(self, *_: Any, **__: Any) -> ArmReply:
+        return ArmReply(200, self._answer())
 
     def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:  # noqa: ARG002
         assert path == f"{CLUSTER}/providers/Microsoft.Authorization/permissions"
@@ -71,10 +65,10 @@ def test_all_roles_are_missing_when_permissions_query_is_forbidden() -> None:
         missing_roles(Answers(refused_error(500, "")), CLUSTER, ROLES)
 
 
-def test_unassign_ignores_missing_assignment() -> None:
-    unassign(Answers(refused_error(404, "")), "/x")
+def test_deletion_ignores_missing_assignment() -> None:
+    Answers(refused_error(404, "")).delete("/x", "1")
     with pytest.raises(AzureCallError):
-        unassign(Answers(refused_error(403, "")), "/x")
+        Answers(refused_error(403, "")).delete("/x", "1")
 
 
 def test_retry_delays_grow_until_deadline() -> None:

@@ -5,7 +5,6 @@ errors of Azure. The daemon has its own, smaller client.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
@@ -19,13 +18,11 @@ from aks_flex_node.agent.aks_pool.machine_document import (
 )
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION, PoolId
 from aks_flex_node.agent.config.remote import VERSION_TEXT
-from aks_flex_node.azure.arm import ArmClient, AzureCallError
+from aks_flex_node.azure.arm import ArmClient, ArmReply, AzureCallError
 from aks_flex_node.azure.error_messages import parse_forbidden, role_assignment_command
 from aks_flex_node.azure.operations import (
-    ArmSender,
     AzureOperation,
     NoteProgress,
-    OperationReply,
     OperationTimeout,
     provisioning_state,
     started_operation,
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from aks_flex_node.settings.models import NodeConfig
 
 OPERATION_SECONDS = 900.0
-QUERY = {"api-version": API_VERSION}
 CONTRIBUTOR_ROLE = "Azure Kubernetes Service Contributor Role"
 PARENT_MISSING = frozenset({"SubscriptionNotFound", "ResourceGroupNotFound", "ParentResourceNotFound"})
 WRONG_TENANT = "InvalidAuthenticationTokenTenant"
@@ -103,18 +99,17 @@ class AksPoolClient:
         headers = {"If-Match": quote_etag(known.etag)} if known else {"If-None-Match": "*"}
         path = self.pool.machine_id(name)
         with self._explained():
-            reply = self._arm.send("PUT", path, QUERY, machine_body(settings, known, owner), headers)
-            machine = parse_machine(_document(reply.text, self.pool))
+            reply = self._arm.send("PUT", path, API_VERSION, machine_body(settings, known, owner), headers)
+            machine = parse_machine(_document(reply, self.pool))
         if not machine.is_unfinished:
             return machine, None
-        answer = OperationReply(reply.status, None, reply.headers)
-        return machine, started_operation(answer, f"Machine {name}", path, API_VERSION, time.time())
+        return machine, started_operation(reply, f"Machine {name}", path, API_VERSION, time.time())
 
     def wait(self, name: str, operation: AzureOperation, note: NoteProgress) -> PoolMachine:
         """Waits until AKS has finished an operation, and returns the Machine."""
         try:
             with self._explained():
-                wait_for_operation(ArmSender(self._arm), operation, self._timeout, note)
+                wait_for_operation(self._arm, operation, self._timeout, note)
                 document = self._send("GET", self.pool.machine_id(name))
         except AzureCallError as error:
             if error.name == "azure-operation-failed":
@@ -130,15 +125,14 @@ class AksPoolClient:
             return False
         path = f"{self.pool}/deleteMachines"
         with self._explained():
-            reply = self._arm.send("POST", path, QUERY, {"machineNames": [name]})
+            reply = self._arm.send("POST", path, API_VERSION, {"machineNames": [name]})
             if reply.status == 202:
-                answer = OperationReply(reply.status, None, reply.headers)
-                operation = started_operation(answer, f"Machine {name}", path, API_VERSION, time.time())
-                wait_for_operation(ArmSender(self._arm), operation, self._timeout, note)
+                operation = started_operation(reply, f"Machine {name}", path, API_VERSION, time.time())
+                wait_for_operation(self._arm, operation, self._timeout, note)
         return True
 
     def _send(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        return _document(self._arm.send(method, path, QUERY, body).text, self.pool)
+        return _document(self._arm.send(method, path, API_VERSION, body), self.pool)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -162,14 +156,10 @@ def quote_etag(etag: str) -> str:
     return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
-def _document(text: str, pool: PoolId) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
+def _document(reply: ArmReply, pool: PoolId) -> dict[str, Any]:
+    if not isinstance(reply.body, dict):
         raise data_invalid_error(pool, "it is not a JSON object")
-    return document
+    return reply.body
 
 
 def explain_pool_error(error: AzureCallError, pool: PoolId) -> AzureCallError:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
-from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.role_assignments import RolesClient
 from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER, AzureRole
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.settings.base import replace
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.retry import RetryDeadline
     from aks_flex_node.settings.models import NodeConfig
 
@@ -31,45 +30,26 @@ ARC_API_VERSION = "2024-07-10"
 NETWORK_API_VERSION = "2024-05-01"
 
 
-class ArcMachinesClient(RolesClient, Protocol):
-    def patch(self, path: str, api_version: str, body: Any) -> Document: ...
-
-
-class ArcCloud(Protocol):
-    def operator(self) -> AbstractContextManager[ArcMachinesClient]:
-        """Returns an Azure Resource Manager client with the operator's credentials."""
-        ...
-
-    def machine(self) -> AbstractContextManager[RolesClient]:
-        """Returns an Azure Resource Manager client with the machine's managed identity."""
-        ...
-
-    def token(self) -> str:
-        """Returns the operator's token for Azure Resource Manager."""
-        ...
-
-    def text(self, url: str) -> str:
-        """Downloads a small public text file."""
-        ...
-
-
-class AzureArcCloud:
-    """The real Azure. Imports the Azure modules only when they are used."""
+class ArcCloud:
+    """Azure, for the operator and for this machine. Imports the Azure modules only when they are used."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
 
-    def operator(self) -> AbstractContextManager[ArcMachinesClient]:
+    def operator(self) -> AbstractContextManager[ArmClient]:
+        """Returns an Azure Resource Manager client with the operator's credentials."""
         from aks_flex_node.agent.identity import azure_sign_in
 
         return azure_sign_in.open_arm(self._config, operator=True)
 
-    def machine(self) -> AbstractContextManager[RolesClient]:
+    def machine(self) -> AbstractContextManager[ArmClient]:
+        """Returns an Azure Resource Manager client with the machine's managed identity."""
         from aks_flex_node.agent.identity import azure_sign_in
 
         return azure_sign_in.open_arm(with_arc_identity(self._config))
 
     def token(self) -> str:
+        """Returns the operator's token for Azure Resource Manager."""
         from aks_flex_node.agent.identity import azure_sign_in
         from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 
@@ -77,6 +57,7 @@ class AzureArcCloud:
         return azure_sign_in.sign_in(self._config, scope, operator=True).value
 
     def text(self, url: str) -> str:
+        """Downloads a small public text file."""
         from aks_flex_node.agent.artifacts.download import fetch_text
         from aks_flex_node.agent.http.client import HttpClient
         from aks_flex_node.retry import Retrier, RetryBackoff
@@ -92,16 +73,6 @@ def with_arc_identity(config: NodeConfig) -> NodeConfig:
     """Returns the configuration with Arc enabled. `arc register` can run on a node that uses another identity."""
     azure = config.azure
     return replace(config, azure=replace(azure, arc=replace(azure.arc, enabled=True)))
-
-
-def find_machine(arm: ArcMachinesClient, machine: str) -> Document | None:
-    """Returns the machine resource, or None if it does not exist."""
-    try:
-        return arm.get(machine, ARC_API_VERSION)
-    except AzureCallError as error:
-        if error.status != 404:
-            raise
-        return None
 
 
 def principal_of(machine: Document) -> str:
@@ -121,7 +92,7 @@ class MachineRoles:
     ) -> None:
         self._records, self._note, self._deadline, self._roles = records, note, deadline, tuple(roles)
 
-    def assign(self, arm: RolesClient, cluster: str, principal: str) -> None:
+    def assign(self, arm: ArmClient, cluster: str, principal: str) -> None:
         """Assigns the roles on the cluster. Removes others that an earlier run assigned there."""
         for role in self._roles:
             self.assign_one(arm, cluster, role, principal)
@@ -130,11 +101,11 @@ class MachineRoles:
         prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
         for each in self._records.current.assignments:
             if each.lower().startswith(prefix) and each.lower() not in desired:
-                role_assignments.unassign(arm, each)
+                arm.delete(each, role_assignments.ROLE_API_VERSION)
                 left = tuple(one for one in self._records.current.assignments if one != each)
                 self._records.update(assignments=left)
 
-    def assign_one(self, arm: RolesClient, scope: str, role: AzureRole, principal: str) -> None:
+    def assign_one(self, arm: ArmClient, scope: str, role: AzureRole, principal: str) -> None:
         made, ours = role_assignments.assignment_id(scope, role, principal), self._records.current.assignments
         ours = tuple(each for each in ours if each == made or each.lower() != made.lower())  # in another spelling
         if made not in ours:
@@ -143,7 +114,7 @@ class MachineRoles:
         if not role_assignments.assign(arm, scope, role, principal, self._deadline, self._note):
             self._records.update(assignments=tuple(each for each in ours if each != made))
 
-    def wait(self, arm: RolesClient, cluster: str) -> None:
+    def wait(self, arm: ArmClient, cluster: str) -> None:
         """Waits until the role assignments are effective for the machine. In Azure this can take minutes."""
         while True:
             lacking, error = self._lacking(arm, cluster)
@@ -166,7 +137,7 @@ class MachineRoles:
                 f"waiting for the role assignments to take effect: {names} ({self._deadline.waited:.0f} s){cause}"
             )
 
-    def check(self, arm: RolesClient, cluster: str, principal: str) -> bool:
+    def check(self, arm: ArmClient, cluster: str, principal: str) -> bool:
         """Returns whether the machine has all roles. Reports the commands that assign the missing ones."""
         lacking, error = self._lacking(arm, cluster)
         if error:
@@ -177,7 +148,7 @@ class MachineRoles:
                 self._note(f"  {role_assignments.assignment_command(cluster, role, principal)}")
         return not lacking
 
-    def _lacking(self, arm: RolesClient, cluster: str) -> tuple[list[AzureRole], FlexError | None]:
+    def _lacking(self, arm: ArmClient, cluster: str) -> tuple[list[AzureRole], FlexError | None]:
         """Returns the missing roles. Entra does not know a new identity for a while, so errors are not final."""
         try:
             return role_assignments.missing_roles(arm, cluster, self._roles), None

@@ -11,10 +11,7 @@ from aks_flex_node.agent.arc.azure_client import (
     ARC_API_VERSION,
     NETWORK_API_VERSION,
     ArcCloud,
-    ArcMachinesClient,
-    AzureArcCloud,
     MachineRoles,
-    find_machine,
     gateway_grants,
     principal_of,
 )
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.azure.arm import ArmClient
 
 READ_BACK_SECONDS = 60.0  # until Azure shows a machine that has just connected
 
@@ -55,7 +53,7 @@ class ArcRegistration:
     ) -> None:
         self.engine, self.host, self.config = engine, engine.host, engine.config
         self._note = note
-        self._cloud = cloud or AzureArcCloud(self.config)
+        self._cloud = cloud or ArcCloud(self.config)
         self._deadline = deadline
         self._records = ArcRecordStore(self.host, self.config)
         self._packages = AzcmagentPackage(self.host, self.config, self._cloud.text)
@@ -199,7 +197,7 @@ class ArcRegistration:
         if record.made and same_id(record.machine, want.id):
             return True
         with self._cloud.operator() as arm:
-            return find_machine(arm, want.id) is None
+            return arm.find(want.id, ARC_API_VERSION) is None
 
     def _drop_expired_connection(self, azcmagent: Azcmagent, want: ArcMachineSpec) -> None:
         """Removes a connection whose identity has expired. Azure cannot recreate a machine under an existing name, so
@@ -207,12 +205,12 @@ class ArcRegistration:
         """
         own = self._records.current.principal
         with self._cloud.operator() as arm:
-            found = find_machine(arm, want.id)
+            found = arm.find(want.id, ARC_API_VERSION)
             if found is not None and own and same_id(principal_of(found), own):
                 arm.delete(want.id, ARC_API_VERSION)
         azcmagent.disconnect_locally()
 
-    def _read_back(self, arm: ArcMachinesClient, want: ArcMachineSpec) -> dict[str, Any]:
+    def _read_back(self, arm: ArmClient, want: ArcMachineSpec) -> dict[str, Any]:
         """Returns the machine resource with its identity. Waits until Azure shows it."""
         deadline = self._deadline(READ_BACK_SECONDS)
         while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc import machine_agent
-from aks_flex_node.agent.arc.azure_client import ARC_API_VERSION, ArcCloud, find_machine, principal_of
+from aks_flex_node.agent.arc.azure_client import ARC_API_VERSION, ArcCloud, principal_of
 from aks_flex_node.agent.arc.machine_agent import Azcmagent
 from aks_flex_node.agent.arc.registration_state import ArcRecord, ArcRecordStore, same_id
 from aks_flex_node.azure import role_assignments
@@ -48,7 +48,7 @@ class ArcUnregistration:
         try:
             with self.cloud.operator() as arm:
                 for assignment in record.assignments:
-                    role_assignments.unassign(arm, assignment)
+                    arm.delete(assignment, role_assignments.ROLE_API_VERSION)
         except FlexError as error:
             self.note(f"could not remove the role assignments: {error.message}")
             return [f"az role assignment delete --ids {each}" for each in record.assignments]
@@ -78,7 +78,7 @@ class ArcUnregistration:
         delete it.
         """
         with self.cloud.operator() as arm:
-            found = find_machine(arm, record.machine)
+            found = arm.find(record.machine, ARC_API_VERSION)
         return found is not None and self._is_anothers(found, record)
 
     def _is_anothers(self, machine: dict[str, Any], record: ArcRecord) -> bool:
@@ -103,7 +103,7 @@ class ArcUnregistration:
         command = f"az resource delete --ids {record.machine}"
         try:
             with self.cloud.operator() as arm:
-                found = find_machine(arm, record.machine)
+                found = arm.find(record.machine, ARC_API_VERSION)
                 if found is None or self._is_anothers(found, record):
                     return []
                 if not record.principal:  # the machine with this name may be another one

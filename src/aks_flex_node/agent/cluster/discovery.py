@@ -21,7 +21,7 @@ from aks_flex_node.agent.config.resolved import (
     target_cluster,
 )
 from aks_flex_node.agent.paths import CLUSTER_FACTS
-from aks_flex_node.azure.arm import ArmReader, AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import frozen
@@ -134,7 +134,7 @@ def complete_from_azure(
     return with_facts(config, found), found
 
 
-def discover(config: NodeConfig, arm: ArmReader) -> ClusterFacts:
+def discover(config: NodeConfig, arm: ArmClient) -> ClusterFacts:
     """Reads the cluster's facts from Azure. Uses only server and CA of the credential and discards the rest."""
     path = cluster_id(config)
     properties = arm.get(path, AKS_API_VERSION).get("properties") or {}
@@ -144,7 +144,7 @@ def discover(config: NodeConfig, arm: ArmReader) -> ClusterFacts:
     return ClusterFacts(path, server, authority, version, str(network.get("dnsServiceIP") or ""))
 
 
-def _credential(arm: ArmReader, path: str) -> dict[str, Any]:
+def _credential(arm: ArmClient, path: str) -> dict[str, Any]:
     """Returns the admin credential, or else the user credential: for a caller with the Cluster User Role, and for a
     cluster without local accounts. Both contain the API server and its CA.
     """

@@ -4,7 +4,6 @@ are safe to use. Also opens the Azure Resource Manager client of the operator th
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import zipfile
@@ -14,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.api.value_rules import read_certificate
-from aks_flex_node.azure.operations import ArmSender, OperationSender
 from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -203,13 +203,11 @@ MAX_ARCHIVE_BYTES = 4 << 20
 DOWNLOAD_SECONDS = 60.0
 
 
-@contextlib.contextmanager
-def operator_client(config: NodeConfig) -> Iterator[OperationSender]:
+def operator_client(config: NodeConfig) -> AbstractContextManager[ArmClient]:
     """Opens an Azure Resource Manager client as the operator, who can create gateways."""
     from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
-    with open_arm(config, operator=True) as client:
-        yield ArmSender(client)
+    return open_arm(config, operator=True)
 
 
 def download_profile(config: NodeConfig, url: str) -> bytes:

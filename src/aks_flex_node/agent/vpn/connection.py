@@ -22,7 +22,7 @@ from aks_flex_node.agent.vpn.gateway import GatewayProvisioner, VpnGateway
 from aks_flex_node.agent.vpn.local_state import VpnRecordStore, certificate_file
 from aks_flex_node.agent.vpn.openvpn import diagnose
 from aks_flex_node.agent.vpn.virtual_network import NETWORK_API, VirtualNetwork
-from aks_flex_node.azure.operations import OperationSender, started_operation, wait_for_operation
+from aks_flex_node.azure.operations import started_operation, wait_for_operation
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.client_profile import ClientProfile
+    from aks_flex_node.azure.arm import ArmClient
 
 UP_SECONDS = 120.0
 RECONNECT_SECONDS = 20.0  # for an existing tunnel that is reconnecting
@@ -88,8 +89,8 @@ class VpnConnection:
                         "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
                     )
                 self.engine.apply(COMPONENT)
-                with self.environment.operator_client(self.config) as sender:
-                    self._establish(sender)
+                with self.environment.operator_client(self.config) as arm:
+                    self._establish(arm)
             self.engine.events.emit("vpn-connected", f"The VPN through {self.records.current.gateway} is connected")
         self._record_phase(Phase.VPN_CONNECTED)
         # Updates the machine's address, because the API server may now be reached from another one.
@@ -111,14 +112,14 @@ class VpnConnection:
             and self.environment.waiter.wait_until_up(RECONNECT_SECONDS)
         )
 
-    def _establish(self, sender: OperationSender) -> None:
-        network = virtual_network.find_virtual_network(sender, self.config, self.records.current.network)
+    def _establish(self, arm: ArmClient) -> None:
+        network = virtual_network.find_virtual_network(arm, self.config, self.records.current.network)
         network = self._check(network)
-        gateway = self._gateway(sender, network)
+        gateway = self._gateway(arm, network)
         self._switch_gateway(gateway.id, network.id)
         pair = self._certificate()
         GatewayProvisioner(gateway, self.config, network).ensure(pair, make=self.make, adopt=self.adopt)
-        profile = self._profile(sender, gateway)
+        profile = self._profile(arm, gateway)
         settings = self.config.azure.vpn
         servers = openvpn.select_name_servers(settings.dns_servers, network.name_servers, profile.name_servers)
         host, port = virtual_network.api_server_address(self.config, network.cluster)
@@ -142,10 +143,10 @@ class VpnConnection:
         if self.host.stat(path) is not None and path.encode() not in text:
             self.host.apply(Remove(path))
         reaching = ApiServerReachability(self.host, self.config, self.environment, network)
-        reaching.update_hosts(sender, self.records.current.name_servers)
+        reaching.update_hosts(arm, self.records.current.name_servers)
         reaching.check()
         gateway.remove_own_roots(tuple(each for each in self.records.current.roots if each != pair.name))
-        disconnect.remove_from_former_gateways(self.records, sender, self.environment, self.note)
+        disconnect.remove_from_former_gateways(self.records, arm, self.environment, self.note)
         self.environment.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         for each in self.host.list_dir(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
@@ -174,13 +175,13 @@ class VpnConnection:
         )
         return network
 
-    def _gateway(self, sender: OperationSender, network: VirtualNetwork) -> VpnGateway:
+    def _gateway(self, arm: ArmClient, network: VirtualNetwork) -> VpnGateway:
         kind = "Microsoft.Network/virtualNetworkGateways"
         path = f"{network.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
         # The case of Azure IDs varies, so a recorded ID is reused unchanged.
         known = [self.records.current.gateway, *(each for each, _ in self.records.current.former)]
         id_ = next((each for each in known if each.lower() == path.lower()), path)
-        return VpnGateway(id_, sender, self.records, self.environment.operation_timeout, self.note)
+        return VpnGateway(id_, arm, self.records, self.environment.operation_timeout, self.note)
 
     def _switch_gateway(self, gateway: str, network: str) -> None:
         """Records another gateway. The machine is removed from the former gateway after the new one works."""
@@ -207,14 +208,14 @@ class VpnConnection:
         self.host.apply(WriteFile(certificate_file(self.config, pair.name), pair.pem, 0o600, secret=True))
         return pair
 
-    def _profile(self, sender: OperationSender, gateway: VpnGateway) -> ClientProfile:
+    def _profile(self, arm: ArmClient, gateway: VpnGateway) -> ClientProfile:
         body = {"processorArchitecture": "Amd64", "authenticationMethod": "EAPTLS"}
         path = f"{gateway.id}/generatevpnprofile"
-        reply = sender.send("POST", path, NETWORK_API, body)
+        reply = arm.send("POST", path, NETWORK_API, body)
         made = reply.body
         if reply.status == 202:
             operation = started_operation(reply, "the VPN profile", path, NETWORK_API, self.environment.now())
-            made = wait_for_operation(sender, operation, self.environment.operation_timeout, self.note)
+            made = wait_for_operation(arm, operation, self.environment.operation_timeout, self.note)
         profile = client_profile.parse_profile(
             client_profile.unpack_profile(self.environment.download(self.config, client_profile.download_link(made)))
         )

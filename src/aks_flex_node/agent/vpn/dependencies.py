@@ -18,7 +18,7 @@ from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.vpn import client_profile, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, make_client_certificate
 from aks_flex_node.agent.vpn.virtual_network import IPv4Range, VirtualNetwork
-from aks_flex_node.azure.operations import OperationSender, OperationTimeout
+from aks_flex_node.azure.operations import OperationTimeout
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import EditFile
 from aks_flex_node.lean_dataclass import frozen
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.vpn.openvpn import TunnelState
+    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
 
@@ -99,7 +100,7 @@ def accepts_connections(name: str, port: int) -> bool:
 
 @frozen
 class VpnEnvironment:
-    operator_client: Callable[[NodeConfig], AbstractContextManager[OperationSender]] = client_profile.operator_client
+    operator_client: Callable[[NodeConfig], AbstractContextManager[ArmClient]] = client_profile.operator_client
     download: Callable[[NodeConfig, str], bytes] = client_profile.download_profile
     make_certificate: Callable[[str], ClientCertificate] = make_client_certificate
     read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state
@@ -129,13 +130,13 @@ class ApiServerReachability:
     environment: VpnEnvironment
     network: VirtualNetwork
 
-    def update_hosts(self, sender: OperationSender, servers: Sequence[str]) -> None:
+    def update_hosts(self, arm: ArmClient, servers: Sequence[str]) -> None:
         """Maps the API server's name to its private address in /etc/hosts, if DNS on this machine does not."""
         name, _ = virtual_network.api_server_address(self.config, self.network.cluster)
         if parse_ip_address(name) or self.host.stat(f"{vpn_dir(self.config)}/up"):
             return self._write(without_managed_lines)  # a line of an earlier run would take precedence over DNS
         address = self._resolve(name, servers) or virtual_network.private_zone_address(
-            sender, self.config, self.network.cluster, name
+            arm, self.config, self.network.cluster, name
         )
         if not address:
             return None  # the existing entry may still be correct

@@ -12,7 +12,8 @@ from aks_flex_node.errors import ConfigError, FlexError
 if TYPE_CHECKING:
     from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
     from aks_flex_node.agent.vpn.local_state import VpnRecordStore
-    from aks_flex_node.azure.operations import NoteProgress, OperationSender
+    from aks_flex_node.azure.arm import ArmClient
+    from aks_flex_node.azure.operations import NoteProgress
     from aks_flex_node.settings.models import NodeConfig
 
 DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
@@ -28,8 +29,8 @@ def remove_from_gateways(
     for gateway, names in gateways.items():
         note("removing this machine's certificate from the VPN gateway")
         try:
-            with environment.operator_client(config) as sender:
-                open_gateway(gateway, records, sender, environment, note).remove_roots(names)
+            with environment.operator_client(config) as arm:
+                open_gateway(gateway, records, arm, environment, note).remove_roots(names)
         except FlexError as error:
             note(f"could not remove this machine's certificate from the VPN gateway: {error.message}")
             left += [manual_command(gateway, each) for each in names]
@@ -43,14 +44,14 @@ def remove_from_gateways(
 
 
 def remove_from_former_gateways(
-    records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: NoteProgress
+    records: VpnRecordStore, arm: ArmClient, environment: VpnEnvironment, note: NoteProgress
 ) -> None:
     """Removes this machine from gateways that it used before. Failures are reported, and retried when the machine is
     removed.
     """
     for gateway, name in records.current.former:
         try:
-            open_gateway(gateway, records, sender, environment, note).remove_roots((name,))
+            open_gateway(gateway, records, arm, environment, note).remove_roots((name,))
         except FlexError as error:
             note(
                 f"could not remove this machine's certificate from {gateway}: {error.message} Run: "
@@ -66,11 +67,9 @@ def manual_command(gateway: str, root: str) -> str:
 
 
 def open_gateway(
-    gateway: str, records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: NoteProgress
+    gateway: str, records: VpnRecordStore, arm: ArmClient, environment: VpnEnvironment, note: NoteProgress
 ) -> VpnGateway:
-    return VpnGateway(
-        gateway, sender, records, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note
-    )
+    return VpnGateway(gateway, arm, records, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note)
 
 
 def remove_gateway(
@@ -85,8 +84,8 @@ def remove_gateway(
             "deleted.",
             "Delete it on the machine that created it, or with `az network vnet-gateway delete`.",
         )
-    with environment.operator_client(config) as sender:
-        gateway = VpnGateway(record.gateway, sender, records, environment.operation_timeout, note)
+    with environment.operator_client(config) as arm:
+        gateway = VpnGateway(record.gateway, arm, records, environment.operation_timeout, note)
         for made in record.made:
             _refuse_used(replace(gateway, id=made), (*record.roots, *(name for _, name in record.former)))
         for resource in reversed(record.made):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.vpn import gateway_spec
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, same_certificate
 from aks_flex_node.agent.vpn.virtual_network import GATEWAY_SUBNET, NETWORK_API, VirtualNetwork
-from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.azure.operations import (
     AzureOperation,
     NoteProgress,
-    OperationSender,
     OperationTimeout,
     provisioning_state,
     started_operation,
@@ -39,7 +38,7 @@ CONFLICT_PAUSE_SECONDS = 2.0
 @frozen
 class VpnGateway:
     id: str
-    sender: OperationSender
+    arm: ArmClient
     records: VpnRecordStore
     timeout: OperationTimeout
     note: NoteProgress
@@ -115,13 +114,13 @@ class VpnGateway:
     def put(self, resource: str, document: Document, what: str, etag: str = "") -> Document:
         """Creates or changes a resource and waits for the operation, which is recorded until it has finished."""
         body = {key: value for key, value in document.items() if key != "etag"}
-        reply = self.sender.send("PUT", resource, NETWORK_API, body, etag)
+        reply = self.arm.send("PUT", resource, NETWORK_API, body, {"If-Match": etag} if etag else {})
         return self._finished(started_operation(reply, what, resource, NETWORK_API, self.timeout.now()))
 
     def remove(self, resource: str, what: str) -> None:
         """Deletes a resource and waits until it is deleted."""
         try:
-            reply = self.sender.send("DELETE", resource, NETWORK_API)
+            reply = self.arm.send("DELETE", resource, NETWORK_API)
             self._finished(
                 started_operation(reply, f"the removal of {what}", resource, NETWORK_API, self.timeout.now())
             )
@@ -134,7 +133,7 @@ class VpnGateway:
     def _finished(self, operation: AzureOperation) -> Document:
         self.records.update(operation=operation)
         try:
-            done = wait_for_operation(self.sender, operation, self.timeout, self.note)
+            done = wait_for_operation(self.arm, operation, self.timeout, self.note)
         except AzureCallError as error:
             if not error.retryable:
                 self.records.update(operation=None)  # the operation has ended
@@ -144,22 +143,13 @@ class VpnGateway:
 
     def wait_until_settled(self, resource: str, what: str) -> Document | None:
         """Returns a resource after any Azure operation on it has finished, or None if it does not exist."""
-        found, recorded = self.get(resource), self.records.current.operation
+        found, recorded = self.arm.find(resource, NETWORK_API), self.records.current.operation
         ours = recorded if recorded and recorded.resource == resource else None
         if found is None or provisioning_state(found).lower() in {"succeeded", "failed", "canceled"}:
             if ours:
                 self.records.update(operation=None)  # ended while the agent was not running
             return found
         return self._finished(ours or AzureOperation(what, resource, NETWORK_API, began=self.timeout.now()))
-
-    def get(self, resource: str) -> Document | None:
-        try:
-            body = self.sender.send("GET", resource, NETWORK_API).body
-        except AzureCallError as error:
-            if error.status == 404:
-                return None
-            raise
-        return body if isinstance(body, dict) else {}
 
 
 @frozen

@@ -17,7 +17,7 @@ from aks_flex_node.lean_dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from aks_flex_node.azure.operations import OperationSender
+    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -172,25 +172,20 @@ class VirtualNetwork:
         return used_ranges("the network in Azure", self.address_ranges)
 
 
-def find_virtual_network(sender: OperationSender, config: NodeConfig, known: str = "") -> VirtualNetwork:
+def find_virtual_network(arm: ArmClient, config: NodeConfig, known: str = "") -> VirtualNetwork:
     """Reads the network. `known` is its ID from an earlier run, for an identity that cannot list the networks of the
     cluster's nodes.
     """
-    body = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
-    cluster = body if isinstance(body, dict) else {}
-    properties = cluster.get("properties") or {}
+    properties = arm.get(target_cluster_id(config), CLUSTER_API).get("properties") or {}
     try:
-        network = config.azure.vpn.virtual_network_id or _cluster_network(sender, config, properties)
+        network = config.azure.vpn.virtual_network_id or _cluster_network(arm, config, properties)
     except AzureCallError as error:
         if error.status != 403 or not known:
             raise
         network = known
-    try:
-        document = sender.send("GET", network, NETWORK_API).body
-    except AzureCallError as error:
-        if error.status == 404:
-            raise network_missing_error(f"{network} does not exist") from error
-        raise
+    document = arm.find(network, NETWORK_API)
+    if document is None:
+        raise network_missing_error(f"{network} does not exist")
     return parse_virtual_network(document, properties)
 
 
@@ -232,7 +227,7 @@ def target_cluster_id(config: NodeConfig) -> str:
     return resolved.cluster_resource_id(found)
 
 
-def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:
+def _cluster_network(arm: ArmClient, config: NodeConfig, properties: Mapping[str, Any]) -> str:
     """Returns the network of the cluster's nodes: the one of its agent pools, or the one that AKS created."""
     subnets = [str(each.get("vnetSubnetID") or "") for each in properties.get("agentPoolProfiles") or ()]
     if subnet := next((one for one in subnets if "/subnets/" in one.lower()), ""):
@@ -240,7 +235,7 @@ def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Ma
     group = properties.get("nodeResourceGroup")
     subscription = "/".join(target_cluster_id(config).split("/")[:3])
     path = f"{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks"
-    networks = (sender.send("GET", path, NETWORK_API).body or {}).get("value") or [] if group else []
+    networks = arm.list(path, NETWORK_API) if group else []
     if len(networks) != 1:
         raise network_missing_error("the cluster does not specify its network")
     return str(networks[0]["id"])
@@ -264,7 +259,7 @@ def api_server_address(config: NodeConfig, cluster: Mapping[str, Any]) -> tuple[
     return str(cluster.get("privateFQDN") or cluster.get("fqdn") or ""), 443
 
 
-def private_zone_address(sender: OperationSender, config: NodeConfig, cluster: Mapping[str, Any], name: str) -> str:
+def private_zone_address(arm: ArmClient, config: NodeConfig, cluster: Mapping[str, Any], name: str) -> str:
     """Returns the API server's private address from the cluster's private DNS zone, which Azure DNS resolves only
     inside of the network. Returns an empty string if it is missing or not accessible.
     """
@@ -274,7 +269,7 @@ def private_zone_address(sender: OperationSender, config: NodeConfig, cluster: M
     group = f"{'/'.join(target_cluster_id(config).split('/')[:3])}/resourceGroups/{cluster.get('nodeResourceGroup')}"
     path = configured if configured.startswith("/") else f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
     try:
-        record_set = sender.send("GET", f"{path}/A/{label}", ZONE_API).body or {}
+        record_set = arm.get(f"{path}/A/{label}", ZONE_API)
     except AzureCallError:
         return ""
     records = (record_set.get("properties") or {}).get("aRecords") or ()

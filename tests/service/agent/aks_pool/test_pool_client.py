@@ -122,8 +122,8 @@ class FakeArm:
         self.answers = list(answers)
         self.bodies: list[tuple[Any, ...]] = []
 
-    def send(self, method: str, where: str, query: Any = None, body: Any = None, headers: Any = None) -> ArmReply:
-        self.bodies.append((method, where, query, body, headers))
+    def send(self, method: str, where: str, api_version: str = "", body: Any = None, headers: Any = None) -> ArmReply:
+        self.bodies.append((method, where, api_version, body, headers))
         answer = self.answers.pop(0)
         if isinstance(answer, FlexError):
             raise answer
@@ -142,7 +142,7 @@ POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
     ("answer", "name", "text"),
     [
         (ArmReply(200, "<html>Sign in</html>"), "aks-pool-data-invalid", "not a JSON object"),
-        (ArmReply(200, "{}"), "aks-pool-data-invalid", "clusterFQDN"),
+        (ArmReply(200, {}), "aks-pool-data-invalid", "clusterFQDN"),
         (refused(404), "aks-pool-data-invalid", "without an error of Azure"),
         (
             refused(401, "InvalidAuthenticationTokenTenant", "The access token is from the wrong issuer"),

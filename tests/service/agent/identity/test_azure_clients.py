@@ -38,7 +38,7 @@ def test_arm_requests_carry_user_agent_token_and_request_id(cloud: Cloud) -> Non
 
 def test_arm_reply_has_status_and_headers(cloud: Cloud) -> None:
     with azure_sign_in.open_arm(config(cloud)) as arm:
-        reply = arm.send("GET", NODE, {"api-version": "x"}, headers={"x-answer": "201"})
+        reply = arm.send("GET", NODE, "x", headers={"x-answer": "201"})
         same = arm.send("GET", f"{cloud.url}{NODE}?api-version=x")
     assert (reply.status, reply.headers["etag"], same.status) == (201, '"17"', 200)
 

@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.paths import CLUSTER_FACTS
-from aks_flex_node.azure.arm import refused_error
+from aks_flex_node.azure.arm import ArmClient, refused_error
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.builders import config_of, empty_host
@@ -28,7 +28,7 @@ KUBECONFIG = {
 }
 
 
-class Azure:
+class Azure(ArmClient):
     def __init__(self, kubeconfig: Any = KUBECONFIG) -> None:
         self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
 

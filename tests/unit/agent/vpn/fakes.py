@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
 from aks_flex_node.agent.vpn.openvpn import TunnelState
-from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.operations import OperationReply
+from aks_flex_node.azure.arm import ArmClient, ArmReply, AzureCallError
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from aks_flex_node.azure.operations import OperationSender
     from aks_flex_node.settings.models import NodeConfig
 
 GROUP = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.Network"
@@ -91,8 +89,8 @@ def start() -> dict[str, Document]:
 
 
 @dataclass
-class FakeAzure:
-    """A Sender. `looks` is the number of polls before an operation completes."""
+class FakeAzure(ArmClient):
+    """A simulated client. `looks` is the number of polls before an operation completes."""
 
     documents: dict[str, Document] = field(default_factory=start)
     looks: int = 1
@@ -104,9 +102,15 @@ class FakeAzure:
     meanwhile: list[Callable[[], None]] = field(default_factory=list)  # called before a change
     before: dict[str, Callable[[], None]] = field(default_factory=dict)  # called before a change of this resource
 
-    def send(
-        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
-    ) -> OperationReply:
+    def send(  # no request has a query
+        self,
+        method: str,
+        where: str,
+        api_version: str = "",
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        **_: str,
+    ) -> ArmReply:
         self.calls.append(f"{method} {where.removeprefix(GROUP)}")
         if self.refusals:
             raise self.refusals.pop(0)
@@ -115,9 +119,9 @@ class FakeAzure:
         assert api_version
         if method == "GET":
             self._go_on(where)
-            return OperationReply(200, copy.deepcopy(self._known(where)))
+            return ArmReply(200, copy.deepcopy(self._known(where)))
         answers = {"PUT": self._put, "DELETE": self._delete, "POST": self._post}
-        return answers[method](where, body, if_match)
+        return answers[method](where, body, (headers or {}).get("If-Match", ""))
 
     def _go_on(self, where: str) -> None:
         """Advances a running operation with each request."""
@@ -144,7 +148,7 @@ class FakeAzure:
             raise refusal(404, "ResourceNotFound")
         return self.documents[where]
 
-    def _put(self, where: str, body: Document, if_match: str) -> OperationReply:
+    def _put(self, where: str, body: Document, if_match: str) -> ArmReply:
         while self.meanwhile:
             self.meanwhile.pop(0)()
         self.before.pop(where, lambda: None)()
@@ -164,38 +168,38 @@ class FakeAzure:
             self.fail = ""
         self.changed()
         link = {"azure-asyncoperation": f"{OPERATIONS}{where}", "retry-after": "7"}
-        return OperationReply(200 if before else 201, copy.deepcopy(made), link)
+        return ArmReply(200 if before else 201, copy.deepcopy(made), link)
 
-    def _delete(self, where: str, _: Any, __: str) -> OperationReply:
+    def _delete(self, where: str, _: Any, __: str) -> ArmReply:
         if "/subnets/" in where:
             subnets = self.documents[NETWORK]["properties"]["subnets"]
             self.documents[NETWORK]["properties"]["subnets"] = [each for each in subnets if each["id"] != where]
         else:
             del self.documents[where]
         self.changed()
-        return OperationReply(202, None, {"azure-asyncoperation": f"{OPERATIONS}{where}"})
+        return ArmReply(202, None, {"azure-asyncoperation": f"{OPERATIONS}{where}"})
 
-    def _post(self, where: str, _: Any, __: str) -> OperationReply:
+    def _post(self, where: str, _: Any, __: str) -> ArmReply:
         assert where == self.profiles
-        return OperationReply(202, None, {"location": f"{OPERATIONS}/profile"})
+        return ArmReply(202, None, {"location": f"{OPERATIONS}/profile"})
 
-    def _operation(self, where: str) -> OperationReply:
+    def _operation(self, where: str) -> ArmReply:
         resource = where.removeprefix(OPERATIONS)
         if resource == "/profile":
-            return OperationReply(200, LINK)
+            return ArmReply(200, LINK)
         document = self.documents.get(resource, {})
         if document.get("left", 0) > 0:
             document["left"] -= 1
             self.changed()
-            return OperationReply(200, {"status": "InProgress"}, {"retry-after": "7"})
+            return ArmReply(200, {"status": "InProgress"}, {"retry-after": "7"})
         failed = document.get("fail")
         if document:
             document["properties"]["provisioningState"] = "Failed" if failed else "Succeeded"
             self.changed()
         if failed:
-            return OperationReply(200, {"status": "Failed", "error": {"code": failed, "message": "No room."}})
+            return ArmReply(200, {"status": "Failed", "error": {"code": failed, "message": "No room."}})
         # A removed resource cannot be polled.
-        return OperationReply(200, {"status": "Succeeded"})
+        return ArmReply(200, {"status": "Succeeded"})
 
 
 def archive(text: str = PROFILE, name: str = "OpenVPN/vpnconfig.ovpn") -> bytes:
@@ -228,7 +232,7 @@ def quick_pair(node: str) -> ClientCertificate:
 
 def vpn_environment(azure: FakeAzure, clock: Clock, **changes: Any) -> VpnEnvironment:
     @contextlib.contextmanager
-    def sender(_: NodeConfig) -> Iterator[OperationSender]:
+    def sender(_: NodeConfig) -> Iterator[ArmClient]:
         yield azure
 
     up = TunnelState("CONNECTED", 1.0, "192.168.100.2", "198.51.100.7")

@@ -34,7 +34,7 @@ from tests.unit.agent.vpn.fakes import (
 from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site, numbered, theirs
 
 if TYPE_CHECKING:
-    from aks_flex_node.azure.operations import OperationReply
+    from aks_flex_node.azure.arm import ArmReply
 
 
 def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> None:
@@ -410,12 +410,10 @@ def test_renewal_uses_the_recorded_network_if_networks_cannot_be_listed() -> Non
     listing = "/subscriptions/sub-1/resourceGroups/nodes/providers/Microsoft.Network/virtualNetworks"
 
     class Limited(FakeAzure):
-        def send(
-            self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
-        ) -> OperationReply:
+        def send(self, method: str, where: str, *arguments: Any, **options: Any) -> ArmReply:
             if where == listing:
                 raise refusal(403, "AuthorizationFailed")
-            return super().send(method, where, api_version, body, if_match)
+            return super().send(method, where, *arguments, **options)
 
     azure, config = Limited(documents), config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
     assert find_virtual_network(azure, config, NETWORK).id == NETWORK
