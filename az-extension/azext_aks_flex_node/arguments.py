@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, AAZResourceGroupNameArg, AAZStrArg, AAZUndefined
 from azure.cli.core.aaz._arg import AAZBaseArg
@@ -14,6 +14,12 @@ from azure.cli.core.decorators import Completer
 from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
 from azext_aks_flex_node.vendored import node_changes
+from azext_aks_flex_node.vendored.node_changes import LISTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from azext_aks_flex_node.vendored.node_changes import SettingOption
 
 COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
 POOL_OPTION = "pool_name"
@@ -55,6 +61,7 @@ def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
     return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
 
+KINDS: dict[str, type[AAZBaseArg]] = {"number": AAZIntArg, "flag": AAZBoolArg, "switch": AAZBoolArg}
 Schema = Any  # AAZArgumentsSchema, whose attributes are the options
 
 
@@ -185,21 +192,20 @@ def self_hosted(schema: Schema) -> None:
     add_options(schema, "Self-hosted Service", PlainArg, defaults)
 
 
-def setting_options(schema: Schema, *, of_pool: bool = False) -> None:
-    """Adds the options of the table of settings. A pool's template has no settings of one machine."""
-    for option in node_changes.setting_options():
-        if of_pool and option.per_node:
-            continue
-        kinds: dict[str, type[AAZBaseArg]] = {"number": AAZIntArg, "flag": AAZBoolArg}
-        text = AAZStrArg if option.kind in {"text", "secret"} else WordsArg
-        more = {"enum": {each: each for each in option.choices}} if option.choices and text is AAZStrArg else {}
+def add_table(schema: Schema, options: Iterable[SettingOption]) -> None:
+    """Adds options of a table."""
+    for option in options:
+        kind: type[AAZBaseArg] = WordsArg if option.kind in LISTS else KINDS.get(option.kind, AAZStrArg)
+        more = {"enum": {each: each for each in option.choices}} if option.choices and kind is AAZStrArg else {}
         default = f" Default: {SECRET_VARIABLE}, or a prompt." if option.kind == "secret" else ""
-        kind = kinds.get(option.kind, text)
         flags = [flag for flag in option.flags if f"{flag}s" not in option.flags]  # az takes several values at once
         argument = kind(options=flags, arg_group=option.group, help=option.help + default, **more)
         setattr(schema, option.name, argument)
-    texts = {"kubelet_config": "File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API)."}
-    add_options(schema, "Node", AAZStrArg, texts)
+
+
+def setting_options(schema: Schema, *, of_pool: bool = False) -> None:
+    """Adds the options of the table of settings. A pool's template has no settings of one machine."""
+    add_table(schema, (each for each in node_changes.setting_options() if not (of_pool and each.per_node)))
     schema.file = AAZStrArg(
         options=["--file", "-f"],
         arg_group="Node",

@@ -11,6 +11,7 @@ from azure.cli.core import azclierror
 from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
 from azext_aks_flex_node.vendored.node_changes import setting_options
+from azext_aks_flex_node.vendored.rollout_options import rollout_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,18 +34,6 @@ OPTIONS = {
     "properties.kubernetesAuth": "--kubernetes-auth",
     "properties.nodeConfig.vpn": "--vpn",
     "rolloutName": "--name",
-    "properties.revision": "--revision",
-    "properties.nodeSelector": "--selector",
-    "properties.waves": "--waves",
-    "properties.canarySelector": "--canary",
-    "properties.maxUnavailable": "--max-unavailable",
-    "properties.failureDomain": "--failure-domain",
-    "properties.soakSeconds": "--soak",
-    "properties.maxFailures": "--max-failures",
-    "properties.onFailure": "--on-failure",
-    "properties.nodeTimeoutSeconds": "--node-timeout",
-    "properties.stageTimeoutSeconds": "--stage-timeout",
-    "properties.gates": "--gates-file",
 }
 # Error codes of Azure when the resource type does not exist.
 NOT_SERVED_CODES = {"InvalidResourceType", "NoRegisteredProviderFound", "InvalidResourceNamespace", "NotFound", ""}
@@ -96,7 +85,8 @@ def _error_document(error: HttpResponseError) -> Document:
 
 def _of_option(document: Document) -> str:
     target = str(document.get("target") or "").replace("properties.template.", "properties.", 1)
-    known = {f"properties.{path}": each.flags[0] for each in setting_options() for path in each.paths} | OPTIONS
+    tables = (*setting_options(), *rollout_options())
+    known = {f"properties.{path}": each.flags[0] for each in tables for path in each.paths} | OPTIONS
     fits = [path for path in known if target == path or target.startswith((f"{path}.", f"{path}["))]
     named = f"{known[max(fits, key=len)]}: " if fits else ""
     return f"{named}{target}: " if target else named

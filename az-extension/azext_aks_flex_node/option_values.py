@@ -4,35 +4,59 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
 
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
-from azext_aks_flex_node.vendored import node_changes
+from azext_aks_flex_node.vendored import node_changes, rollout_options
 from azext_aks_flex_node.vendored.node_changes import (
     BOOTSTRAP_TOKEN,
     NO_IDENTITY,
     SERVICE_PRINCIPAL,
-    NodeChangeError,
     NodeOptions,
+    OptionError,
     UnusedOptionsError,
 )
-from azext_aks_flex_node.vendored.rollout_options import parse_gates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from azext_aks_flex_node.vendored.node_changes import SettingOption
 
 Document = dict[str, Any]
 
 
+def given_options(args: Document, options: Iterable[SettingOption]) -> NodeOptions:
+    """Returns the options of a table on the command line, with the contents of the files that they name."""
+    given = {each: args[each.name] for each in options if args.get(each.name) not in (None, [], ())}
+    return NodeOptions({option.name: _content(option, value) for option, value in given.items()})
+
+
+def _content(option: SettingOption, value: Any) -> Any:
+    match option.kind:
+        case "secret":
+            return read_private(value, option.flags[0])
+        case "file":
+            return read_document(value, option.flags[0])
+    return value
+
+
 def node_options_of(args: Document) -> NodeOptions:
-    """Returns the options of settings on the command line, with the contents of the files that they name."""
-    names = [option.name for option in node_changes.setting_options()]
-    options = NodeOptions({name: args[name] for name in names if args.get(name) not in (None, [], ())})
-    if file := options.get("client_secret"):
-        options["client_secret"] = read_private(file, "--client-secret-file")
-    if "kubelet_config" in args:
-        options["kubelet_config"] = read_document(args["kubelet_config"], "--kubelet-config")
-    return options
+    return given_options(args, node_changes.setting_options())
+
+
+def rollout_properties(args: Document) -> Document:
+    """Returns the properties of a roll-out. Raises az errors for invalid options."""
+    try:
+        return rollout_options.rollout_properties(given_options(args, rollout_options.rollout_options()), read_value)
+    except OptionError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: OptionError) -> InvalidArgumentValueError:
+    return InvalidArgumentValueError(f"--{error.option}: {error.value!r} {error.reason}.", error.hint)
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:
@@ -42,9 +66,8 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     except UnusedOptionsError as error:
         method = BOOTSTRAP_TOKEN if error.value == NO_IDENTITY else error.value
         raise ArgumentUsageError(f"A node whose method is {method} {error.reason}.", error.hint) from None
-    except NodeChangeError as error:
-        text = f"--{error.option}: {error.value!r} {error.reason}."
-        raise InvalidArgumentValueError(text, error.hint) from None
+    except OptionError as error:
+        raise _invalid(error) from None
 
 
 def properties_from_file(args: Document) -> Document | None:
@@ -59,22 +82,18 @@ def properties_from_file(args: Document) -> Document | None:
     return properties
 
 
-def read_gates(file: str) -> list[Document]:
-    """Reads the gates of a roll-out. Raises RolloutOptionError if the file has no list of them."""
-    return parse_gates(_json_value(_read_yaml(file, "--gates-file")), file)
-
-
 def read_document(file: str, option: str) -> Document:
     """Reads a JSON or YAML file with a mapping."""
-    found = _read_yaml(file, option)
+    found = read_value(file, option)
     if not isinstance(found, dict):
         raise InvalidArgumentValueError(f"{option}: {file} is not a mapping.", f"Check {option}.")
-    return dict(_json_value(found))
+    return found
 
 
-def _read_yaml(file: str, option: str) -> Any:
+def read_value(file: str, option: str) -> Any:
+    """Reads a JSON or YAML file."""
     try:
-        return yaml.safe_load(Path(file).expanduser().read_bytes())
+        return _json_value(yaml.safe_load(Path(file).expanduser().read_bytes()))
     except yaml.YAMLError:
         raise FileOperationError(f"{option}: {file} is neither JSON nor YAML.", f"Check {option}.") from None
     except UNREADABLE as error:

@@ -103,9 +103,9 @@ def test_wrong_values_of_a_rollout_name_their_options(az: WarmAz, fleet: SiteFle
     for words, message in {
         ("--soak", "soon"): "--soak: 'soon' is not a duration.",
         ("--canary", "site"): "--canary: 'site' is not a label.",
-        ("--waves", "1", "50%"): "--waves: '50%' leaves nodes out.",
+        ("--waves", "1", "50%"): "--waves: properties.waves: ",
         ("--waves", "5", "1", "100%"): "--waves: properties.waves: ",
-        ("--max-unavailable", "0"): "--max-unavailable: '0' is not a share of the nodes.",
+        ("--max-unavailable", "0"): "--max-unavailable: properties.maxUnavailable: '0' is not a number of nodes",
         ("--canary", "a b=c"): "--canary: properties.canarySelector",
     }.items():
         wrong = refused(az, *create, *words)

@@ -17,7 +17,6 @@ from aks_flex_node.api import (
     enrolments,
     node_changes,
     node_summary,
-    option_error,
     rollout_options,
     rollout_summary,
 )
@@ -33,8 +32,8 @@ SHARED = {
     "azext_aks_flex_node/vendored/enrolments.py": enrolments.__file__,
     "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
     "azext_aks_flex_node/vendored/node_summary.py": node_summary.__file__,
-    "azext_aks_flex_node/vendored/option_error.py": option_error.__file__,
     "azext_aks_flex_node/vendored/rollout_options.py": rollout_options.__file__,
+    "azext_aks_flex_node/vendored/rollout_options.json": str(Path(rollout_options.__file__).with_suffix(".json")),
     "azext_aks_flex_node/vendored/rollout_summary.py": rollout_summary.__file__,
     "azext_aks_flex_node/vendored/settings.json": str(Path(node_changes.__file__).with_name("settings.json")),
 }

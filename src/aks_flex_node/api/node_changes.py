@@ -1,8 +1,7 @@
 """Applies the options of `node` and `pool` commands to properties: a document in, a document out.
 
 The options are those of the table of settings, whose data is in settings.json. `aks-flex-rp` imports this module, and
-the wheel of `az aks flex-node` contains a copy of both and of `option_error`. It imports only that one, by its place,
-and the standard library.
+the wheel of `az aks flex-node` contains a copy of both. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from .option_error import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +29,7 @@ DAILY = "daily"
 REMOVALS = {POOL_NAME: " '' takes the node out of its pool.", WINDOW_START: " '' removes the window."}
 ATTEMPTS = 4  # when other clients change the node at the same time
 GROUPS = ("Node", "Versions", "Identity", "Management")
+LISTS = {"map", "list", "taints", "section", "waves"}  # kinds of options with several values
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,9 @@ class SettingOption:
 
     flags: tuple[str, ...]  # the first is its name; others are also understood
     paths: tuple[str, ...]
-    kind: str  # text, number, flag, secret, map, list, taints, or section
+    kind: str  # text, number, flag, secret, map, list, taints, section, or file; others in rollout_options
     help: str
+    group: str
     choices: tuple[str, ...] = ()
     off: str = ""  # the flag that sets false
     per_node: bool = False  # no template of a pool can have it
@@ -49,14 +48,6 @@ class SettingOption:
     @property
     def name(self) -> str:
         return self.flags[0].removeprefix("--").removesuffix("-file").replace("-", "_")
-
-    @property
-    def group(self) -> str:
-        top, _, rest = self.paths[0].partition(".")
-        if top in {AUTH, "kubernetesAuth"}:
-            return "Identity"
-        managed = top == "continuousMonitoring" or rest.startswith(("updatePolicy", "driftPolicy"))
-        return "Versions" if top == "versions" else "Management" if managed else "Node"
 
 
 @cache
@@ -78,8 +69,15 @@ def setting_options() -> tuple[SettingOption, ...]:
         (KUBELET,),
         "section",
         "Settings of the kubelet, for example kubeReserved.cpu=100m. KEY=VALUE sets, KEY- removes one.",
+        "Node",
     )
-    made = [*(_option(flag, rows) for flag, rows in by_flag.items()), kubelet]
+    text = "File (JSON or YAML) with all settings of the kubelet (nodeConfig.kubelet of the API)."
+    file = SettingOption(("--kubelet-config",), (KUBELET,), "file", text, "Node")
+    made = [
+        file,
+        *(_option(flag, rows) for flag, rows in by_flag.items()),
+        kubelet,
+    ]  # others override it
     return tuple(sorted(made, key=lambda option: GROUPS.index(option.group)))
 
 
@@ -94,7 +92,16 @@ def _option(flag: str, rows: list[Document]) -> SettingOption:
         "text": REMOVALS.get(row["path"], "" if choices else " '' removes it."),
         "secret": " A file, `-` for standard input.",
     }.get(row["kind"], "")
-    return SettingOption(tuple(on.split()), paths, row["kind"], text, choices, off, row.get("perNode", False))
+    shown = (tuple(on.split()), paths, row["kind"], text, _group(row["path"]), choices)
+    return SettingOption(*shown, off, row.get("perNode", False))
+
+
+def _group(path: str) -> str:
+    top, _, rest = path.partition(".")
+    if top in {AUTH, "kubernetesAuth"}:
+        return "Identity"
+    managed = top == "continuousMonitoring" or rest.startswith(("updatePolicy", "driftPolicy"))
+    return "Versions" if top == "versions" else "Management" if managed else "Node"
 
 
 class NodeOptions(dict[str, Any]):
@@ -104,11 +111,18 @@ class NodeOptions(dict[str, Any]):
         return f"NodeOptions({', '.join(self)})"  # a value can be a secret
 
 
-class NodeChangeError(OptionError):
-    """An option that cannot be applied to a node."""
+class OptionError(ValueError):
+    """An option with an invalid value: its name, value, reason and hint. Each front end formats its own message."""
+
+    def __init__(self, option: str, value: str, reason: str, hint: str) -> None:
+        super().__init__(f"{option}: {value!r} {reason}")
+        self.option = option
+        self.value = value
+        self.reason = reason
+        self.hint = hint
 
 
-class UnusedOptionsError(NodeChangeError):
+class UnusedOptionsError(OptionError):
     """Options of an identity that the node's authentication method does not use. `value` is the method."""
 
 
@@ -187,8 +201,6 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     if options.get("pool") and changed.get(AUTH) == {"method": NO_IDENTITY} and not changed.get(POOL_NAME):
         del changed[AUTH]
     _apply_identity(changed, options)
-    if options.get("kubelet_config") is not None:
-        _set(changed, KUBELET, copy.deepcopy(options["kubelet_config"]))
     for option in setting_options():
         value, path = options.get(option.name), option.paths[0]
         if value is None or value == () or path.startswith(AUTH):
@@ -252,7 +264,7 @@ def _auth_method(properties: Document, options: NodeOptions) -> str:
     choices = table()[AUTH_METHOD]["choices"]
     method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
     if method not in choices:
-        raise NodeChangeError(
+        raise OptionError(
             "auth-method", requested, "is no authentication method", f"Choose one of {', '.join(choices)}."
         )
     return str(method)
@@ -263,7 +275,7 @@ def _days(weekdays: tuple[str, ...], given: Sequence[str]) -> list[str]:
     for text, day in chosen.items():
         if day not in weekdays:
             hint = f"Use {', '.join(weekdays)}, or {DAILY}."
-            raise NodeChangeError("window-days", text, "is not a weekday", hint)
+            raise OptionError("window-days", text, "is not a weekday", hint)
     return [each for each in weekdays if each in chosen.values()]
 
 
@@ -307,11 +319,11 @@ def _json_value(text: str) -> Any:
         return text
 
 
-def _not_a_kubelet_setting(change: str) -> NodeChangeError:
+def _not_a_kubelet_setting(change: str) -> OptionError:
     kinds = {path.removeprefix(f"{KUBELET}."): row["kind"] for path, row in table().items() if KUBELET in path}
     keys = [f"{key}.NAME" if kind in {"map", "json"} else key for key, kind in kinds.items()]
     hint = f"Use KEY=VALUE to set, or KEY- to remove. Keys: {', '.join(keys)}."
-    return NodeChangeError("kubelet-settings", change, "is not a kubelet setting", hint)
+    return OptionError("kubelet-settings", change, "is not a kubelet setting", hint)
 
 
 def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
@@ -325,7 +337,7 @@ def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
             labels.pop(change.removesuffix("-"), None)
         else:
             hint = "Use KEY=VALUE to set a label, or KEY- to remove it."
-            raise NodeChangeError("labels", change, "is not a label", hint)
+            raise OptionError("labels", change, "is not a label", hint)
     return labels
 
 
@@ -348,7 +360,7 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
                 "Use KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute) to set a taint, or KEY:EFFECT- to "
                 "remove it."
             )
-            raise NodeChangeError("taints", change, "is not a taint", hint)
+            raise OptionError("taints", change, "is not a taint", hint)
     return list(taints.values())
 
 

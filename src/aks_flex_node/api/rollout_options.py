@@ -1,32 +1,54 @@
 """Converts the options of `rollout create` to the properties of a roll-out.
 
-`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy of it and of `option_error`. It
-imports only that one, by its place, and the standard library.
+The options are those of the provider's table, whose data is in rollout_options.json. `aks-flex-rp` imports this
+module, and the wheel of `az aks flex-node` contains a copy of both and of `node_changes`. It imports only that one,
+by its place, and the standard library.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .option_error import OptionError
+from .node_changes import OptionError, SettingOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from .node_changes import NodeOptions
 
     Document = dict[str, Any]
 
-ON_FAILURE = ("halt", "reverse")
-NODE_STATES = ("Pending", "Updating", "Updated", "Failed", "Reversing", "Reversed", "NotReversed", "Gone")
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION_HINT = "Use seconds, or a number with s, m, h or d, for example 10m."
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-_WEEK = 7 * _UNITS["d"]
-_LABEL_HINT = "Use KEY=VALUE, for example site=north."
-_SHARE = re.compile(r"0*[1-9]\d{0,6}|0*([1-9]\d?|100)%", re.ASCII)
-_SHARE_HINT = "Use a number of nodes such as 3, or a percentage from 1% to 100%."
+
+
+@cache
+def table() -> tuple[Document, ...]:
+    """Returns what a person may set of a roll-out, with the default as it is written."""
+    return tuple(json.loads(Path(__file__).with_name("rollout_options.json").read_bytes()))
+
+
+@cache
+def rollout_options() -> tuple[SettingOption, ...]:
+    """Returns the options of `rollout create`."""
+    return tuple(
+        SettingOption(
+            tuple(row["flag"].split()),
+            (row["path"],),
+            row["kind"],
+            row["help"]
+            + (f" Default: {row['default']}." if row["default"] else "")
+            + (" A file, JSON or YAML." if row["kind"] == "gates" else ""),
+            row["group"],
+            tuple(row.get("choices", ())),
+        )
+        for row in table()
+    )
 
 
 def invalid_name(name: str) -> str | None:
@@ -36,75 +58,28 @@ def invalid_name(name: str) -> str | None:
     return "is not a name of a roll-out. Use up to 40 lowercase letters, digits and '-', and no '-' at the ends."
 
 
-class RolloutOptionError(OptionError):
-    """An option of a roll-out with an invalid value."""
-
-
-@dataclass(frozen=True)
-class RolloutOptions:
-    """The options of the command. None or empty means that an option is not set."""
-
-    revision: int | None = None
-    selector: Sequence[str] = ()
-    waves: Sequence[str] = ()
-    canary: Sequence[str] = ()
-    max_unavailable: str | None = None
-    failure_domain: str | None = None
-    soak: str | None = None
-    max_failures: int | None = None
-    on_failure: str | None = None
-    node_timeout: str | None = None
-    stage_timeout: str | None = None
-    gates: Sequence[Document] = ()
-    allow_downgrade: bool = False
-    replace_active: bool = False
-
-
-def rollout_properties(options: RolloutOptions) -> Document:
-    """Returns the properties of the options that are set. Raises RolloutOptionError."""
-    properties: Document = {
-        "revision": options.revision,
-        "nodeSelector": _labels("selector", options.selector),
-        "waves": _waves(options.waves),
-        "canarySelector": _labels("canary", options.canary),
-        "maxUnavailable": _share("max-unavailable", options.max_unavailable),
-        "failureDomain": _failure_domain(options.failure_domain),
-        "soakSeconds": _seconds("soak", options.soak),
-        "maxFailures": options.max_failures,
-        "onFailure": options.on_failure,
-        "nodeTimeoutSeconds": _seconds("node-timeout", options.node_timeout, least=30),
-        "stageTimeoutSeconds": _seconds("stage-timeout", options.stage_timeout),
-        "gates": list(options.gates),
-        "allowDowngrade": options.allow_downgrade or None,
-        "replaceActive": options.replace_active or None,
+def rollout_properties(given: NodeOptions, read: Callable[[Any, str], object]) -> Document:
+    """Returns the properties of the given options. `read` reads the file of an option. Raises OptionError."""
+    found = {
+        option.paths[0]: CONVERSIONS.get(option.kind, _plain)(option.flags[0].removeprefix("--"), given[option.name])
+        for option in rollout_options()
+        if option.name in given
     }
-    return {name: value for name, value in properties.items() if value not in (None, {}, [])}
+    if file := found.get("gates"):
+        found["gates"] = _gates(read(file, "--gates-file"), str(file))
+    return found
 
 
-def _share(option: str, text: str | None) -> str | None:
-    if text is not None and not _SHARE.fullmatch(text):
-        raise RolloutOptionError(option, text, "is not a share of the nodes", _SHARE_HINT)
-    return text
+def _plain(_: str, value: Any) -> Any:
+    return value
 
 
-def _waves(texts: Sequence[str]) -> list[str]:
-    for text in texts:
-        _share("wave", text)
-    if texts and texts[-1] != "100%":
-        raise RolloutOptionError("wave", texts[-1], "leaves nodes out", "Add a last wave of 100%.")
-    return list(texts)
-
-
-def _seconds(option: str, text: str | None, least: int = 0) -> int | None:
-    if text is None:
-        return None
+def seconds(option: str, text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise RolloutOptionError(option, text, "is not a duration", _DURATION_HINT)
-    seconds = int(found[1]) * _UNITS[found[2]]
-    if not least <= seconds <= _WEEK:
-        raise RolloutOptionError(option, text, "is too short or too long", f"Use {least}s to 7d, for example 10m.")
-    return seconds
+        hint = "Use seconds, or a number with s, m, h or d, for example 10m."
+        raise OptionError(option, text, "is not a duration", hint)
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _labels(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -112,30 +87,31 @@ def _labels(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise RolloutOptionError(option, text, "is not a label", _LABEL_HINT)
+            raise OptionError(option, text, "is not a label", "Use KEY=VALUE, for example site=north.")
         if found.setdefault(key, value) != value:
-            raise RolloutOptionError(option, text, f"contradicts {key}={found[key]}", "Use each label once.")
+            raise OptionError(option, text, f"contradicts {key}={found[key]}", "Use each label once.")
     return found
 
 
-def _failure_domain(text: str | None) -> Document | None:
+def failure_domain(option: str, text: str) -> Document:
     """Parses LABEL or LABEL=N."""
-    if text is None:
-        return None
     label, separator, limit = text.partition("=")
     if not label or (separator and not limit):
-        raise RolloutOptionError(
-            "failure-domain", text, "is not a label", "Use LABEL or LABEL=N, for example site or site=2."
-        )
-    if limit and not _SHARE.fullmatch(limit):
-        raise RolloutOptionError("failure-domain", text, f"has the limit {limit!r}, which is no share", _SHARE_HINT)
+        raise OptionError(option, text, "is not a label", "Use LABEL or LABEL=N, for example site or site=2.")
     return {"label": label, **({"maxUnavailable": limit} if limit else {})}
 
 
-def parse_gates(content: object, file: str) -> list[Document]:
+CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
+    "duration": seconds,
+    "map": _labels,
+    "domain": failure_domain,
+}
+
+
+def _gates(content: object, file: str) -> list[Document]:
     """Returns the gates of a file: a list, or a mapping with `gates`. The service checks each gate."""
     found = content.get("gates") if isinstance(content, dict) else content
     if isinstance(found, list) and all(isinstance(each, dict) for each in found):
         return found
     hint = "Use a list of gates, each with a name and one of job, webhook, prometheus and approval."
-    raise RolloutOptionError("gates-file", file, "is not a list of gates", hint)
+    raise OptionError("gates-file", file, "is not a list of gates", hint)

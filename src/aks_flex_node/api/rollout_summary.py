@@ -24,6 +24,7 @@ COUNTS = {
     "notReversed": "not reversed",
     "gone": "gone",
 }
+NODE_STATES = tuple(name[0].upper() + name[1:] for name in COUNTS)
 UNFINISHED = ENDED - {SUCCEEDED}  # nodes that are pending then stay as they are
 MAX_WAITS = 3  # that a line shows
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import time
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aks_flex_node.api.node_changes import NodeOptions, OptionError
 from aks_flex_node.api.node_summary import printable
-from aks_flex_node.api.rollout_options import (
-    RolloutOptionError,
-    RolloutOptions,
-    invalid_name,
-    parse_gates,
-    rollout_properties,
-)
+from aks_flex_node.api.rollout_options import invalid_name, rollout_properties
 from aks_flex_node.api.rollout_summary import (
     SUCCEEDED,
     end_text,
@@ -27,15 +21,11 @@ from aks_flex_node.api.rollout_summary import (
 )
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_rp.cli import output
-from aks_flex_rp.cli.command_context import (
-    AllowDowngrade,
-    PoolName,
-    ServiceOptions,
-    YesOption,
-    with_service,
-)
+from aks_flex_rp.cli.command_context import PoolName, ServiceOptions, YesOption, with_service
 from aks_flex_rp.cli.node_write_commands import given_options
 from aks_flex_rp.cli.property_files import read_document
+from aks_flex_rp.cli.setting_options import with_rollout_options
+from aks_flex_rp.rollouts.states import NodeState
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import RolloutClient
@@ -56,7 +46,6 @@ RolloutName = Annotated[
     str, typer.Option("--name", "-n", metavar="NAME", callback=checked_name, help="Name of the roll-out.")
 ]
 Wave = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only nodes of this wave.")]
-NodeState = Literal["Pending", "Updating", "Updated", "Failed", "Reversing", "Reversed", "NotReversed", "Gone"]
 BAD_STATES = ("Failed", "NotReversed")
 COLUMNS = ("NAME", "STATE", "REVISION", "WAVE", "NODES", "UPDATED", "FAILED", "STARTED", "REASON")
 GATE_COLUMNS = ("WAVE", "GATE", "STATE", "STARTED", "ANSWERED", "MESSAGE")
@@ -71,18 +60,6 @@ DONE = {
 }
 
 
-def _share(text: str) -> Any:
-    return typer.Option(metavar="SHARE", help=text)
-
-
-def _label(text: str) -> Any:
-    return typer.Option(metavar="KEY=VALUE", help=text)
-
-
-def _duration(text: str) -> Any:
-    return typer.Option(metavar="TIME", help=text)
-
-
 def _rollouts(service: ServiceOptions, pool: str) -> RolloutClient:
     from aks_flex_rp.api_client import RolloutClient
 
@@ -91,51 +68,13 @@ def _rollouts(service: ServiceOptions, pool: str) -> RolloutClient:
 
 @app.command()
 @with_service
+@with_rollout_options
 def create(
     service: ServiceOptions,
+    settings: NodeOptions,
     ctx: typer.Context,
     pool: PoolName,
     name: RolloutName,
-    revision: Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision. Default: the newest.")] = None,
-    wave: Annotated[
-        list[str] | None,
-        _share(
-            "Nodes after each wave, a number or a percentage, the last 100%. Repeatable. Default: 1, 10%, 50%, 100%."
-        ),
-    ] = None,
-    selector: Annotated[
-        list[str] | None, _label("Label of the nodes that take part. Repeatable. Default: all nodes.")
-    ] = None,
-    canary: Annotated[list[str] | None, _label("Label of the nodes of the first wave. Repeatable.")] = None,
-    max_unavailable: Annotated[str | None, _share("How many nodes may be unavailable at once. Default: 10%.")] = None,
-    failure_domain: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABEL[=N]", help="How many nodes with the same value of a label may be unavailable. Default: 1."
-        ),
-    ] = None,
-    soak: Annotated[
-        str | None, _duration("How long a wave must stay healthy, for example 90s, 10m. Default: 10m.")
-    ] = None,
-    max_failures: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="How many nodes may fail. Default: 0.")
-    ] = None,
-    on_failure: Annotated[
-        Literal["halt", "reverse"] | None,
-        typer.Option(help="After a failure, keep what nodes have, or bring them back. Default: reverse."),
-    ] = None,
-    node_timeout: Annotated[str | None, _duration("Time limit of the update of a node. Default: 1h.")] = None,
-    stage_timeout: Annotated[
-        str | None, _duration("How long a wave waits for downloads. Default: 10m. 0: no downloads ahead.")
-    ] = None,
-    gates_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", readable=False, help="List of gates between waves as JSON or YAML."),
-    ] = None,
-    allow_downgrade: AllowDowngrade = False,
-    replace_active: Annotated[
-        bool, typer.Option("--replace-active", help="Abort the active roll-out of the pool.")
-    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the roll-out has ended, and show its progress.")
     ] = True,
@@ -145,24 +84,8 @@ def create(
     With --wait, prints each change, and fails if the roll-out does not succeed. The same command
     again follows the same roll-out.
     """
-    properties = _properties(
-        gates_file,
-        revision=revision,
-        waves=wave or (),
-        selector=selector or (),
-        canary=canary or (),
-        max_unavailable=max_unavailable,
-        failure_domain=failure_domain,
-        soak=soak,
-        max_failures=max_failures,
-        on_failure=on_failure,
-        node_timeout=node_timeout,
-        stage_timeout=stage_timeout,
-        allow_downgrade=allow_downgrade,
-        replace_active=replace_active,
-    )
     rollouts = _rollouts(service, pool)
-    made = rollouts.create(name, properties)
+    made = rollouts.create(name, _properties(settings))
     again = f"aks-flex-rp rollout show --pool {pool} --name {name}{given_options(ctx)}"
     if not wait:
         service.print_result(f"{name} created, {progress_text(made['properties'])}", made)
@@ -177,11 +100,10 @@ def create(
     raise FlexError("rollout-failed", f"{end_text(made)}.", f"See the waves and failed nodes with `{again}`.")
 
 
-def _properties(gates_file: Path | None, **options: Any) -> Document:
+def _properties(settings: NodeOptions) -> Document:
     try:
-        gates = parse_gates(read_document(gates_file, "--gates-file"), str(gates_file)) if gates_file else []
-        return rollout_properties(RolloutOptions(gates=gates, **options))
-    except RolloutOptionError as error:
+        return rollout_properties(settings, read_document)
+    except OptionError as error:
         text = f"--{error.option}: {error.value!r} {error.reason}."
         raise CommandUsageError("rollout-option-invalid", text, error.hint) from None
 
@@ -288,7 +210,7 @@ def nodes(
     wave: Wave = None,
 ) -> None:
     """List the nodes of a roll-out with their states."""
-    found = list(_rollouts(service, pool).nodes(name, state=node_state or "", wave=wave))
+    found = list(_rollouts(service, pool).nodes(name, state=node_state.value if node_state else "", wave=wave))
     rows = [_node_row(each) for each in found]
     service.print_result(output.format_table(rows, NODE_COLUMNS, "No nodes."), found)
 

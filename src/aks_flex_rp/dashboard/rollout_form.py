@@ -1,4 +1,6 @@
-"""Form that starts a roll-out: its defaults, the body of the API that it means, and errors by field. Pure."""
+"""Form that starts a roll-out, by the table of its options: the body of the API that it means, and errors by field.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +8,36 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.dashboard.setting_fields import FieldError, ParsedForm, parse_labels, parse_number, problems_of
+from aks_flex_node.api import rollout_options
+from aks_flex_node.api.node_changes import OptionError
+from aks_flex_rp.dashboard.setting_fields import FieldError, ParsedForm, SettingField, locate_error, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from aks_flex_rp.arm.errors import ArmError
 
-Document = dict[str, Any]
-DEFAULTS = {
-    "waves": "1, 10%, 50%, 100%",
-    "max-unavailable": "10%",
-    "soak": "10",
-    "on-failure": "reverse",
-    "max-failures": "0",
-    "domain-label": "",
-    "domain-max": "1",
-    "canary": "",
-    "selector": "",
-    "approval": "",
-    "gates": "",
-    "node-minutes": "60",
-    "stage-minutes": "10",
-    "downgrade": "",
-    "replace": "",
-}
-FIELDS = ("name", "revision", *DEFAULTS)
+    Document = dict[str, Any]
+
 APPROVAL = {"name": "approval", "timeoutSeconds": 604_800, "approval": {}}
-# Numbers with their property and the factor to its unit.
-NUMBERS = {
-    "soak": ("soakSeconds", 60),
-    "max-failures": ("maxFailures", 1),
-    "node-minutes": ("nodeTimeoutSeconds", 60),
-    "stage-minutes": ("stageTimeoutSeconds", 60),
+NAME, APPROVES = "name", "approval"  # the fields that are no options
+FIELDS = {
+    row["path"]: SettingField(
+        row["path"], row["form"], row["kind"], tuple(row.get("choices", ())), row["help"], row["default"]
+    )
+    for row in rollout_options.table()
 }
-# Longer paths first: the first that fits is the field.
-FIELDS_BY_PATH = {
-    "failureDomain.maxUnavailable": "domain-max",
-    "failureDomain": "domain-label",
-    "maxUnavailable": "max-unavailable",
-    "canarySelector": "canary",
-    "nodeSelector": "selector",
-    "onFailure": "on-failure",
-    "allowDowngrade": "downgrade",
-    "replaceActive": "replace",
-    "revision": "revision",
-    "waves": "waves",
-    "gates": "gates",
-    **{name: field for field, (name, _) in NUMBERS.items()},
+GROUPS = {
+    title: [FIELDS[row["path"]] for row in rollout_options.table() if row["group"] == title]
+    for title in ("Waves", "Limits", "Checks")
 }
+DEFAULTS = {**{each.name: each.default for each in FIELDS.values()}, APPROVES: ""}
 FIELDS_BY_CODE = {
     "RevisionBarred": "revision",
     "RevisionNotFound": "revision",
-    "RolloutActive": "replace",
-    "RolloutExists": "name",
-    "InvalidResourceName": "name",
+    "RolloutActive": "replaceActive",
+    "RolloutExists": NAME,
+    "InvalidResourceName": NAME,
 }
 
 
@@ -75,32 +52,43 @@ def suggested_name(revision: int, taken: Collection[str]) -> str:
 
 def posted_values(form: Mapping[str, str]) -> dict[str, str]:
     """Returns the fields of a posted form to show again, unchanged."""
-    return {name: form.get(name, "").replace("\r\n", "\n") for name in FIELDS}
+    own = {name: form.get(name, "") for name in (NAME, APPROVES)}
+    return {**{each.name: each.posted(form) for each in FIELDS.values()}, **own}
 
 
 def parse_rollout_form(form: Mapping[str, str]) -> ParsedForm:
     """Parses a posted form to the body of the API. What the API checks is left to it."""
-    values = {name: text.strip() for name, text in posted_values(form).items()}
-    properties: Document = {}
-    parsed = ParsedForm({"properties": properties})
-    for name, (key, factor) in {"revision": ("revision", 1), **NUMBERS}.items():
-        number = parse_number(name, values[name], parsed.errors)
-        if number is not None:
-            properties[key] = number * factor
-    properties["waves"] = [each for each in re.split(r"[,\s]+", values["waves"]) if each]
-    properties["maxUnavailable"] = values["max-unavailable"]
-    properties["onFailure"] = values["on-failure"]
-    if values["domain-label"]:
-        properties["failureDomain"] = {"label": values["domain-label"], "maxUnavailable": values["domain-max"]}
-    for name, key in (("canary", "canarySelector"), ("selector", "nodeSelector")):
-        if labels := parse_labels(name, values[name], parsed.errors):
-            properties[key] = labels
-    if gates := _gates(values, parsed.errors):
-        properties["gates"] = gates
-    for name, key in (("downgrade", "allowDowngrade"), ("replace", "replaceActive")):
-        if values[name] == "yes":
-            properties[key] = True
+    parsed = ParsedForm({"properties": (properties := {})})
+    for path, each in FIELDS.items():
+        if text := each.posted(form).strip():
+            properties[path] = _value(each, text, parsed.errors)
+    if form.get(APPROVES) == "yes":
+        properties["gates"] = [*properties.get("gates", ()), APPROVAL]
     return parsed
+
+
+def _value(field: SettingField, text: str, errors: list[FieldError]) -> Any:
+    try:
+        match field.kind:
+            case "waves":
+                return re.split(r"[,\s]+", text)
+            case "gates":
+                return _gates(text)
+            case "duration" | "domain":
+                return rollout_options.CONVERSIONS[field.kind](field.name, text)
+    except OptionError as error:
+        errors.append(FieldError(field.name, f"“{text[:80]}” {error.reason}. {error.hint}"))
+    return field.parse(text, errors)
+
+
+def _gates(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list):
+        return found
+    raise OptionError("gates", text, "is not a list in JSON", "Correct it, or leave the field empty.")
 
 
 def rejection_errors(error: ArmError) -> list[FieldError]:
@@ -109,24 +97,4 @@ def rejection_errors(error: ArmError) -> list[FieldError]:
         return [FieldError(FIELDS_BY_CODE[error.code], error.message)]
     if error.status != 400:
         raise error
-    return [_located(each.target, each.message) for each in problems_of(error)]
-
-
-def _located(target: str, message: str) -> FieldError:
-    path = target.removeprefix("properties.")
-    for prefix, name in FIELDS_BY_PATH.items():
-        if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
-            below = path.removeprefix(prefix).lstrip(".")
-            return FieldError(name, f"{below}: {message}" if name == "gates" and below else message)
-    return FieldError("", f"{path}: {message}".removeprefix(": "))
-
-
-def _gates(values: Mapping[str, str], errors: list[FieldError]) -> list[Any]:
-    try:
-        found = json.loads(values["gates"] or "[]")
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
-        errors.append(FieldError("gates", "This is not a list in JSON. Correct it, or leave the field empty."))
-        return []
-    return [*found, *([APPROVAL] if values["approval"] == "yes" else [])]
+    return [locate_error(each, {}, tuple(FIELDS.values())) for each in problems_of(error)]

@@ -169,6 +169,8 @@ class RolloutPages(DashboardPage):
             revisions=await self.store.pool_revisions(pool, ALL_REVISIONS, MAX_REVISIONS),
             barred={each.revision for each in versions.barred},
             active=await self.store.active_rollout(pool.cluster, pool.key),
+            groups=rollout_form.GROUPS,
+            replaces=rollout_form.FIELDS["replaceActive"],
             sheet=sheet,
             values=sheet.values,
         )

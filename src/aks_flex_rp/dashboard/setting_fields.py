@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 EMPTY: dict[str, Any] = {"list": [], "taints": [], "map": {}, "lists": {}, "json": {}}
 REST = "rest"
+JSON = {"json", "lists", "gates"}  # kinds of settings that are edited as JSON
 METHOD = ("azureAuth", "method")
 NOT_IN_TEMPLATE = (
     "A template contains no secrets: all nodes of the pool would have the same one. Remove clientSecret."
@@ -114,7 +115,7 @@ class SettingField:
         """Returns the value of a posted text. Values are checked by the API."""
         if self.kind in PARSERS:
             return PARSERS[self.kind](self.name, text, errors)
-        if self.kind == "flag":
+        if self.kind in {"flag", "switch"}:
             return text == "yes"
         return _lines(text) if self.kind == "list" else text.strip() or None
 
@@ -231,8 +232,11 @@ def locate_error(problem: Problem, values: Mapping[str, str], fields: Sequence[S
     inside = (each for each in fields if target.startswith(METHOD[0]) and each.path.startswith(f"{target}."))
     at = next((each for each in fields if each.covers(target)), next(inside, None))
     if at:
-        item, lines = re.match(r"\[(\d+)\]", target.removeprefix(at.path)), _lines(values.get(at.name, ""))
+        below, lines = target.removeprefix(at.path), _lines(values.get(at.name, ""))
+        item = re.match(r"\[(\d+)\]", below)
         which = f"{lines[int(item[1])]}: " if item and int(item[1]) < len(lines) else ""
+        if at.kind in JSON:
+            which = f"{below.lstrip('.')}: ".removeprefix(": ")
         return FieldError(at.name, which + message)
     is_setting = target and problem.target.startswith("properties.")
     return FieldError(REST if is_setting else "", f"{target}: {message}".removeprefix(": "))

@@ -1,10 +1,12 @@
-"""The body of a roll-out, and the plan that it describes."""
+"""The body of a roll-out, and the plan that it describes. The fields are the table of its options: forms and command
+lines read `option_data`, as JSON.
+"""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -16,6 +18,8 @@ from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic read
 from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from aks_flex_node.settings.setting import Rule
 
 MAX_LABELS = 16
@@ -67,23 +71,141 @@ class FailureDomainSpec(WireModel):
     max_unavailable: ShareText = "1"
 
 
+class RolloutOption(NamedTuple):
+    """What command lines and forms need of a property, besides its path, type and default."""
+
+    flag: str  # on all command lines; the first one is its name
+    kind: str  # how people write it
+    help: str
+    group: str = ""
+    form: str = ""  # the label of its field in the form
+
+
 class RolloutProperties(WireModel):
-    revision: Annotated[int, Field(ge=1, lt=2**53)] | None = None
-    node_selector: Labels | None = None
-    waves: Annotated[list[ShareText], Field(min_length=1, max_length=MAX_WAVES), AfterValidator(_ascending)] = Field(
-        default_factory=lambda: ["1", "10%", "50%", "100%"]
-    )
-    canary_selector: Labels | None = None
-    max_unavailable: ShareText = "10%"
-    failure_domain: FailureDomainSpec | None = None
-    soak_seconds: Seconds = 600
-    max_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    on_failure: Literal["halt", "reverse"] = "reverse"
-    node_timeout_seconds: Annotated[int, Field(ge=30, le=WEEK)] = 3600
-    stage_timeout_seconds: Seconds = 600
-    allow_downgrade: bool = False
-    gates: Gates = Field(default_factory=list)
-    replace_active: bool = False
+    revision: Annotated[
+        Annotated[int, Field(ge=1, lt=2**53)] | None,
+        RolloutOption("--revision", "number", "Number of the revision. Default: the newest."),
+    ] = None
+    waves: Annotated[
+        list[ShareText],
+        Field(min_length=1, max_length=MAX_WAVES),
+        AfterValidator(_ascending),
+        RolloutOption(
+            "--waves --wave",
+            "waves",
+            "How many nodes are reached after each wave: numbers or percentages, the last 100%.",
+            "Waves",
+            "Waves",
+        ),
+    ] = Field(default_factory=lambda: ["1", "10%", "50%", "100%"])
+    canary_selector: Annotated[
+        Labels | None,
+        RolloutOption(
+            "--canary",
+            "map",
+            "Labels, KEY=VALUE, of the nodes of the first wave.",
+            "Waves",
+            "Labels of the first wave",
+        ),
+    ] = None
+    node_selector: Annotated[
+        Labels | None,
+        RolloutOption(
+            "--selector",
+            "map",
+            "Labels, KEY=VALUE, of the nodes that take part. Default: all nodes of the pool.",
+            "Waves",
+            "Only nodes with these labels",
+        ),
+    ] = None
+    soak_seconds: Annotated[
+        Seconds,
+        RolloutOption(
+            "--soak",
+            "duration",
+            "How long the nodes of a wave must stay healthy, for example 90s or 10m.",
+            "Waves",
+            "Soak time",
+        ),
+    ] = 600
+    max_unavailable: Annotated[
+        ShareText,
+        RolloutOption(
+            "--max-unavailable",
+            "share",
+            "How many nodes may be unavailable at once, a number or a percentage.",
+            "Limits",
+            "Unavailable nodes",
+        ),
+    ] = "10%"
+    failure_domain: Annotated[
+        FailureDomainSpec | None,
+        RolloutOption(
+            "--failure-domain",
+            "domain",
+            "LABEL or LABEL=N: how many nodes with the same value of a label may be unavailable at once. Default of "
+            "N: 1.",
+            "Limits",
+            "Failure domain",
+        ),
+    ] = None
+    on_failure: Annotated[
+        Literal["halt", "reverse"],
+        RolloutOption(
+            "--on-failure",
+            "text",
+            "After a failure: keep what nodes have (halt), or bring them back (reverse).",
+            "Limits",
+            "On failure",
+        ),
+    ] = "reverse"
+    max_failures: Annotated[
+        int,
+        Field(ge=0, le=1_000_000),
+        RolloutOption("--max-failures", "number", "How many nodes may fail.", "Limits", "Tolerated failures"),
+    ] = 0
+    gates: Annotated[
+        Gates,
+        RolloutOption(
+            "--gates-file", "gates", "List of gates: checks after the soak time of each wave.", "Checks", "Gates"
+        ),
+    ] = Field(default_factory=list)
+    node_timeout_seconds: Annotated[
+        int,
+        Field(ge=30, le=WEEK),
+        RolloutOption(
+            "--node-timeout",
+            "duration",
+            "Time limit of the update of a node.",
+            "Checks",
+            "Limit for a node",
+        ),
+    ] = 3600
+    stage_timeout_seconds: Annotated[
+        Seconds,
+        RolloutOption(
+            "--stage-timeout",
+            "duration",
+            "How long a wave waits for the downloads of its nodes. 0: no downloads ahead.",
+            "Checks",
+            "Limit for downloads ahead",
+        ),
+    ] = 600
+    allow_downgrade: Annotated[
+        bool,
+        RolloutOption(
+            "--allow-downgrade", "switch", "Allow older versions than the nodes have.", "Checks", "Allow downgrade"
+        ),
+    ] = False
+    replace_active: Annotated[
+        bool,
+        RolloutOption(
+            "--replace-active",
+            "switch",
+            "Abort the active roll-out of the pool.",
+            form="Abort the active roll-out, and start this one",
+        ),
+    ] = False
 
     def plan(self, revision: int) -> RolloutPlan:
         domain = self.failure_domain
@@ -105,6 +227,26 @@ class RolloutProperties(WireModel):
 
     def document(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
+
+
+def option_data() -> list[dict[str, Any]]:
+    """Returns the table of options, with their defaults as people write them."""
+    return [
+        {"path": field.alias, **option._asdict(), "default": _written(option.kind, field)}
+        | ({"choices": get_args(field.annotation)} if option.kind == "text" else {})
+        for field in RolloutProperties.model_fields.values()
+        for option in field.metadata
+        if isinstance(option, RolloutOption)
+    ]
+
+
+def _written(kind: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if kind == "duration":
+        return f"{default // 60}m"
+    if isinstance(default, list):
+        return " ".join(default)
+    return "" if default is None or default is False else str(default)
 
 
 def parse_rollout(body: dict[str, Any]) -> RolloutProperties | list[Problem]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aks_flex_node.api.node_changes import (
-    NodeChangeError,
     NodeOptions,
+    OptionError,
     UnusedOptionsError,
     apply_options,
     auth_method_of,
@@ -191,14 +191,14 @@ def test_writable_properties_exclude_read_only_fields() -> None:
 def test_malformed_value_is_refused_with_its_option(name: str, values: list[str]) -> None:
     for value in values:
         options: Properties = {name: [value]}
-        with pytest.raises(NodeChangeError) as refused:
+        with pytest.raises(OptionError) as refused:
             apply_options({}, NodeOptions(**options))
 
         assert (refused.value.option, refused.value.value) == (name.replace("_", "-"), value)
 
 
 def test_unknown_auth_method_is_refused() -> None:
-    with pytest.raises(NodeChangeError) as refused:
+    with pytest.raises(OptionError) as refused:
         apply_options({}, NodeOptions(auth_method="password"))
 
     assert (refused.value.option, refused.value.value) == ("auth-method", "password")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from aks_flex_node.api.rollout_options import (
-    RolloutOptionError,
-    RolloutOptions,
-    invalid_name,
-    parse_gates,
-    rollout_properties,
-)
+from aks_flex_node.api.node_changes import NodeOptions, OptionError
+from aks_flex_node.api.rollout_options import invalid_name, rollout_properties
+
+GATES = [{"name": "manager", "approval": {}}]
+
+
+def properties(content: object = GATES, **given: Any) -> dict[str, Any]:
+    """Returns the properties of options. `content` is that of the file of gates."""
+    return rollout_properties(NodeOptions(given), lambda _, option: {"--gates-file": content}[option])
 
 
 def test_no_options_leave_all_properties_to_the_service() -> None:
-    assert rollout_properties(RolloutOptions()) == {}
+    assert properties() == {}
 
 
 def test_options_become_properties() -> None:
-    options = RolloutOptions(
+    assert properties(
         revision=3,
         selector=["environment=prod", "example.com/line="],
         waves=["1", "10%", "100%"],
@@ -30,12 +35,10 @@ def test_options_become_properties() -> None:
         on_failure="halt",
         node_timeout="2h",
         stage_timeout="0",
-        gates=[{"name": "manager", "approval": {}}],
+        gates=Path("gates.yaml"),
         allow_downgrade=True,
         replace_active=True,
-    )
-
-    assert rollout_properties(options) == {
+    ) == {
         "revision": 3,
         "nodeSelector": {"environment": "prod", "example.com/line": ""},
         "waves": ["1", "10%", "100%"],
@@ -47,7 +50,7 @@ def test_options_become_properties() -> None:
         "onFailure": "halt",
         "nodeTimeoutSeconds": 7200,
         "stageTimeoutSeconds": 0,
-        "gates": [{"name": "manager", "approval": {}}],
+        "gates": GATES,
         "allowDowngrade": True,
         "replaceActive": True,
     }
@@ -55,53 +58,43 @@ def test_options_become_properties() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("90s", 90), ("5m", 300), ("1d", 86400)])
 def test_durations_are_seconds_or_have_a_unit(text: str, seconds: int) -> None:
-    assert rollout_properties(RolloutOptions(soak=text)) == {"soakSeconds": seconds}
+    assert properties(soak=text) == {"soakSeconds": seconds}
 
 
 def test_failure_domain_without_number_leaves_the_limit_to_the_service() -> None:
-    assert rollout_properties(RolloutOptions(failure_domain="site")) == {"failureDomain": {"label": "site"}}
+    assert properties(failure_domain="site") == {"failureDomain": {"label": "site"}}
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "message"),
     [
-        (RolloutOptions(soak="10 minutes"), "soak: '10 minutes' is not a duration"),
-        (RolloutOptions(node_timeout="-1"), "node-timeout: '-1' is not a duration"),
-        (RolloutOptions(stage_timeout=""), "stage-timeout: '' is not a duration"),
-        (RolloutOptions(selector=["prod"]), "selector: 'prod' is not a label"),
-        (RolloutOptions(canary=["=true"]), "canary: '=true' is not a label"),
-        (RolloutOptions(selector=["a=b", "a=c"]), "selector: 'a=c' contradicts a=b"),
-        (RolloutOptions(failure_domain="site="), "failure-domain: 'site=' is not a label"),
-        (RolloutOptions(failure_domain="=2"), "failure-domain: '=2' is not a label"),
-        (RolloutOptions(failure_domain="site=x"), "failure-domain: 'site=x' has the limit 'x', which is no share"),
-        (RolloutOptions(failure_domain="site=0"), "failure-domain: 'site=0' has the limit '0', which is no share"),
-        (RolloutOptions(soak="8d"), "soak: '8d' is too short or too long"),
-        (RolloutOptions(node_timeout="1s"), "node-timeout: '1s' is too short or too long"),
-        (RolloutOptions(max_unavailable="0%"), "max-unavailable: '0%' is not a share of the nodes"),
-        (RolloutOptions(waves=["ten", "100%"]), "wave: 'ten' is not a share of the nodes"),
-        (RolloutOptions(waves=["150%"]), "wave: '150%' is not a share of the nodes"),
-        (RolloutOptions(waves=["1", "50%"]), "wave: '50%' leaves nodes out"),
+        ({"soak": "10 minutes"}, "soak: '10 minutes' is not a duration"),
+        ({"node_timeout": "-1"}, "node-timeout: '-1' is not a duration"),
+        ({"stage_timeout": ""}, "stage-timeout: '' is not a duration"),
+        ({"selector": ["prod"]}, "selector: 'prod' is not a label"),
+        ({"canary": ["=true"]}, "canary: '=true' is not a label"),
+        ({"selector": ["a=b", "a=c"]}, "selector: 'a=c' contradicts a=b"),
+        ({"failure_domain": "site="}, "failure-domain: 'site=' is not a label"),
+        ({"failure_domain": "=2"}, "failure-domain: '=2' is not a label"),
     ],
 )
-def test_invalid_option_is_named_with_its_value(options: RolloutOptions, message: str) -> None:
-    with pytest.raises(RolloutOptionError) as refused:
-        rollout_properties(options)
+def test_invalid_option_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        properties(**given)
 
     assert str(refused.value) == message
     assert refused.value.hint
 
 
 def test_gates_are_a_list_or_in_a_mapping() -> None:
-    gates = [{"name": "manager", "approval": {}}]
-
-    assert parse_gates(gates, "gates.yaml") == gates
-    assert parse_gates({"gates": gates}, "gates.yaml") == gates
+    for content in (GATES, {"gates": GATES}):
+        assert properties(content, gates="gates.yaml") == {"gates": GATES}
 
 
 @pytest.mark.parametrize("content", [None, "approval", {}, {"name": "manager"}, ["approval"]])
 def test_file_without_list_of_gates_is_refused(content: object) -> None:
-    with pytest.raises(RolloutOptionError, match=r"gates-file: 'gates.yaml' is not a list of gates"):
-        parse_gates(content, "gates.yaml")
+    with pytest.raises(OptionError, match=r"gates-file: 'gates.yaml' is not a list of gates"):
+        properties(content, gates="gates.yaml")
 
 
 def test_a_name_that_is_not_possible_is_explained() -> None:

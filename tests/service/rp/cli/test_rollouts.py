@@ -166,9 +166,7 @@ def test_invalid_option_of_a_rollout_is_corrected(person: Person, fleet: Simulat
     for words, message in {
         ("--soak", "10 min"): "--soak: '10 min' is not a duration.",
         ("--selector", "site"): "--selector: 'site' is not a label.",
-        ("--wave", "50%"): "--wave: '50%' leaves nodes out.",
-        ("--max-unavailable", "0"): "--max-unavailable: '0' is not a share of the nodes.",
-        ("--failure-domain", "site=many"): "--failure-domain: 'site=many' has the limit 'many', which is no share.",
+        ("--failure-domain", "=2"): "--failure-domain: '=2' is not a label.",
         ("--gates-file", str(gates)): f"--gates-file: '{gates}' is not a list of gates.",
     }.items():
         wrong = person.types(create, *words)
@@ -189,6 +187,10 @@ def test_service_explains_properties_that_it_refuses(person: Person, fleet: Simu
     create = f"rollout create {pool_of(fleet)} --name may --no-wait"
     for words, path in {
         ("--wave", "5", "--wave", "1", "--wave", "100%"): "must be ascending: each wave includes the earlier ones",
+        ("--wave", "50%"): "must end with 100%, so that no node is left out. (properties.waves)",
+        ("--soak", "8d"): "should be less than or equal to 604800. (properties.soakSeconds)",
+        ("--failure-domain", "site=many"): "'many' is not a number of nodes",
+        ("--on-failure", "retry"): "must be one of 'halt' or 'reverse'. (properties.onFailure)",
         ("--max-unavailable", "2000000"): "'2000000' is not a number of nodes such as 3, nor a percentage",
         ("--failure-domain", "a b"): "'a b' is not a valid key.",
         ("--canary", "a b=c"): "'a b' is not a valid key.",

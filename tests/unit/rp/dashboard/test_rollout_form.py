@@ -22,17 +22,16 @@ def test_defaults_of_the_form_are_those_of_the_api() -> None:
 def test_all_fields_reach_the_body() -> None:
     form = FORM | {
         "waves": "1\n 50%, 100%",
-        "canary": "site=lab\r\nring=0",
-        "selector": "tier=edge",
-        "domain-label": "site",
-        "domain-max": "2",
-        "soak": "5",
-        "on-failure": "halt",
-        "max-failures": "2",
+        "canarySelector": "site=lab\r\nring=0",
+        "nodeSelector": "tier=edge",
+        "failureDomain": "site=2",
+        "soakSeconds": "5m",
+        "onFailure": "halt",
+        "maxFailures": "2",
         "approval": "yes",
         "gates": '[{"name": "g", "webhook": {"receiver": "r"}}]',
-        "downgrade": "yes",
-        "replace": "yes",
+        "allowDowngrade": "yes",
+        "replaceActive": "yes",
     }
     properties = parse_rollout_form(form).document["properties"]
     assert properties["waves"] == ["1", "50%", "100%"]
@@ -49,12 +48,13 @@ def test_all_fields_reach_the_body() -> None:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        ("soak", "1.5"),
-        ("max-failures", "٣"),
+        ("soakSeconds", "1.5"),
+        ("maxFailures", "٣"),
         ("revision", "newest"),
-        ("canary", "site"),
-        ("canary", "a=1\na=2"),
-        ("selector", "=x"),
+        ("canarySelector", "site"),
+        ("canarySelector", "a=1\na=2"),
+        ("nodeSelector", "=x"),
+        ("failureDomain", "=2"),
         ("gates", "{}"),
         ("gates", "[" * 100_000),
     ],
@@ -66,23 +66,21 @@ def test_unreadable_field_is_an_error_at_the_field(field: str, text: str) -> Non
 def test_problems_of_the_api_are_at_their_fields() -> None:
     targets = {
         "properties.waves[0]": "waves",
-        "properties.maxUnavailable": "max-unavailable",
-        "properties.failureDomain.maxUnavailable": "domain-max",
-        "properties.failureDomain.label": "domain-label",
-        "properties.canarySelector.site": "canary",
-        "properties.nodeTimeoutSeconds": "node-minutes",
+        "properties.maxUnavailable": "maxUnavailable",
+        "properties.failureDomain.maxUnavailable": "failureDomain",
+        "properties.canarySelector.site": "canarySelector",
+        "properties.nodeTimeoutSeconds": "nodeTimeoutSeconds",
         "properties.gates[0].webhook.receiver": "gates",
-        "properties.other": "",
     }
     error = invalid_request([Problem(target, "Wrong.") for target in targets])
     found = rejection_errors(error)
     assert [each.field for each in found] == list(targets.values())
-    assert found[-2].message == "[0].webhook.receiver: Wrong."
+    assert found[-1].message == "[0].webhook.receiver: Wrong."
 
 
 def test_conflicts_are_at_their_fields_and_others_are_raised() -> None:
     assert rejection_errors(ArmError(409, "RevisionBarred", "It failed.")) == [FieldError("revision", "It failed.")]
-    assert rejection_errors(ArmError(409, "RolloutActive", "Wait.")) == [FieldError("replace", "Wait.")]
+    assert rejection_errors(ArmError(409, "RolloutActive", "Wait.")) == [FieldError("replaceActive", "Wait.")]
     with pytest.raises(ArmError):
         rejection_errors(ArmError(403, "AuthorizationFailed", "No."))
 

@@ -15,6 +15,7 @@ from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.value_checks import convert, violations
+from aks_flex_rp.rollouts.spec import RolloutProperties, option_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,3 +151,22 @@ def test_text_that_the_table_accepts_is_one_that_the_contract_allows(path: str) 
     accepted = [text for text in PROBES if accepts(SETTINGS[path], text)]
     assert accepted
     assert [text for text in accepted if not allows(CONTRACT[path], text)] == []
+
+
+ROLLOUT = {each["path"]: each for each in option_data()}
+BOUNDS = ("minimum", "maximum", "minItems", "maxItems")
+
+
+def test_contract_and_table_have_the_same_options_of_a_roll_out() -> None:
+    published = DEFINITIONS["FlexNodePoolRolloutProperties"]["properties"]
+    schemas = {name: resolved(each) for name, each in published.items()}
+    own = RolloutProperties.model_json_schema()
+    assert {name for name, each in schemas.items() if not each.get("readOnly")} == set(ROLLOUT)
+    for name, option in ROLLOUT.items():
+        schema, ours = schemas[name], own["properties"][name]
+        shape = next(iter(ours.get("anyOf", ())), ours)
+        shape = own["$defs"][shape["$ref"].rpartition("/")[2]] if "$ref" in shape else shape
+        assert schema["type"] == shape["type"], name
+        assert [schema.get(each) for each in BOUNDS] == [shape.get(each) for each in BOUNDS], name
+        assert schema.get("enum", []) == list(option.get("choices", ())), name
+        assert schema.get("default", ours.get("default")) == ours.get("default"), name

@@ -7,7 +7,7 @@ from azure.cli.core.aaz import AAZIntArg, AAZStrArg, register_command
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.tables import rollout_node_rows, rollout_rows
-from azext_aks_flex_node.vendored.rollout_options import NODE_STATES
+from azext_aks_flex_node.vendored.rollout_summary import NODE_STATES
 
 
 @register_command("aks flex-node rollout show")

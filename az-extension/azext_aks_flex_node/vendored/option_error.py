@@ -1,1 +1,0 @@
-../../../src/aks_flex_node/api/option_error.py
