@@ -29,6 +29,8 @@ from aks_flex_node.settings.table import describe_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from msgspec.structs import FieldInfo
+
     from aks_flex_node.settings.setting import Rule, Setting
 
     Steps = tuple[str | int, ...]
@@ -79,10 +81,11 @@ class _Conversion:
     def convert(self, shape: FieldType, value: Any, steps: Steps) -> Any:
         if shape.inner is object or (value is None and shape.optional):
             return value
-        if shape.item:
-            of_type = self._list if shape.origin is tuple else self._map
-            return of_type(shape, shape.item, value, steps)
-        return self._taint(value, steps) if shape.inner is Taint else self._plain(shape, value, steps)
+        if shape.item is None:
+            return self._taint(value, steps) if shape.inner is Taint else self._plain(shape, value, steps)
+        if shape.origin is dict:
+            return self._map(shape.item, value, steps)
+        return self._list(shape, shape.item, value, steps)
 
     def _list(self, shape: FieldType, item: FieldType, value: Any, steps: Steps) -> Any:
         most = shape.metadata_value("max_length")
@@ -93,15 +96,15 @@ class _Conversion:
             self.found.append(Violation(steps, f"has {len(value)} items. The maximum is {most}."))
         return [self.convert(item, each, (*steps, index)) for index, each in enumerate(value)]
 
-    def _map(self, _: FieldType, item: FieldType, value: Any, steps: Steps) -> Any:
+    def _map(self, item: FieldType, value: Any, steps: Steps) -> Any:
         if not isinstance(value, dict):
             self.found.append(Violation(steps, "must be a map of names to values.", value))
             return value
-        inner = {name: (*steps, str(name)) for name in value}
-        return {
-            self.convert(TEXT, name, inner[name]): self.convert(item, each, inner[name])
-            for name, each in value.items()
-        }
+        converted = {}
+        for name, each in value.items():
+            inner = (*steps, str(name))
+            converted[self._plain(TEXT, name, inner)] = self.convert(item, each, inner)
+        return converted
 
     def _taint(self, value: Any, steps: Steps) -> Any:
         """Converts a taint, the only object in a list. People can write it as `key=value:Effect`."""
@@ -114,7 +117,7 @@ class _Conversion:
         if not isinstance(value, dict):
             self.found.append(Violation(steps, "must be a map.", value))
             return value
-        known = {info.encode_name: (info, shape) for info, shape in model_fields(Taint)}
+        known = _taint_fields()
         for name, (info, shape) in known.items():
             if name in value:
                 self.convert(shape, value[name], (*steps, name))
@@ -140,6 +143,11 @@ class _Conversion:
         return converted
 
 
+@cache
+def _taint_fields() -> dict[str, tuple[FieldInfo, FieldType]]:
+    return {info.encode_name: (info, shape) for info, shape in model_fields(Taint)}
+
+
 _TYPES = {
     int: "must be an integer.",
     float: "must be a number.",
@@ -159,8 +167,8 @@ def _wrong(shape: FieldType, value: Any) -> str | None:
     """Returns what is wrong with a plain value, or None."""
     if shape.choices:
         return _not_a_choice(shape.choices, value)
-    is_sound = not isinstance(value, str) or _is_unicode(value)
-    if type(value) is not shape.inner or not is_sound or (shape.inner is float and not math.isfinite(value)):
+    is_sound = _is_unicode(value) if type(value) is str else type(value) is not float or math.isfinite(value)
+    if type(value) is not shape.inner or not is_sound:
         return _TYPES[shape.inner]
     if shape.pattern:
         return None if _compiled(shape.pattern).search(value) else _PATTERNS[shape.pattern]
@@ -197,51 +205,58 @@ def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
     return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
 
 
-def violations(setting: Setting, value: object, *, sent: bool = False) -> Iterator[Violation]:
-    """Yields what the rules of a setting find in a value. Parts of another type are left to `convert`. `sent`: it is
+def violations(setting: Setting, value: object, *, sent: bool = False) -> list[Violation]:
+    """Returns what the rules of a setting find in a value. Parts of another type are left to `convert`. `sent`: it is
     in a request to a provider.
     """
-    rules = (setting.rule, setting.api_rule if sent else None)
+    own = (setting.rule, setting.api_rule if sent else None)
     if isinstance(value, Secret):
-        for each in _violation((), value.reveal(), (_mask, *rules)):
-            yield Violation((), each.reason)
-    elif value == "" and sent:
-        yield Violation((), "is empty. Omit it, or set a value.")
-    elif isinstance(value, str):
-        yield from _violation((), value, rules)
-    elif isinstance(value, dict):
-        if not setting.name_rules:
-            yield from _in_json(value)
-            return
-        for name, each in value.items():
-            yield from _violation((name,), name, setting.name_rules)
-            yield from _of_values([((name,), each)], rules)
-    else:
-        yield from _of_values([((), value)], rules)
+        return [Violation((), each.reason) for each in _of_text((), value.reveal(), _rules(_mask, *own))]
+    if isinstance(value, dict):
+        return _of_map(setting, value, own) if setting.name_rules else _in_json(value)
+    if value == "" and sent:
+        return [Violation((), "is empty. Omit it, or set a value.")]
+    return _of_value((), value, _rules(*own))
 
 
-def _of_values(found: Iterable[tuple[Steps, object]], rules: tuple[Rule | None, ...]) -> Iterator[Violation]:
-    for steps, value in found:
-        if isinstance(value, str):
-            yield from _violation(steps, value, rules)
-        elif isinstance(value, list | tuple):
-            yield from _of_values([((*steps, index), each) for index, each in enumerate(value)], rules)
-        elif isinstance(value, dict | Taint):
-            taint = value if isinstance(value, dict) else to_document(value)
-            for info, shape in model_fields(Taint):
-                name = info.encode_name
-                if shape.setting is not None and name in taint:
-                    yield from _of_values([((*steps, name), taint[name])], (shape.setting.rule,))
+def _of_map(setting: Setting, value: dict[str, object], own: tuple[Rule | None, ...]) -> list[Violation]:
+    of_names, of_values = _rules(*setting.name_rules), _rules(*own)
+    found = []
+    for name, each in value.items():
+        found += _of_text((name,), name, of_names)
+        found += _of_value((name,), each, of_values)
+    return found
 
 
-def _violation(steps: Steps, text: str, rules: Iterable[Rule | None]) -> Iterator[Violation]:
-    """Yields the first rule that a text violates. What is written to files is one line, unless a rule says more."""
-    own = [rule for rule in rules if rule is not None]
+def _of_value(steps: Steps, value: object, rules: tuple[Rule, ...]) -> list[Violation]:
+    if isinstance(value, str):
+        return _of_text(steps, value, rules)
+    if isinstance(value, list | tuple):
+        return [wrong for index, each in enumerate(value) for wrong in _of_value((*steps, index), each, rules)]
+    if isinstance(value, dict | Taint):
+        taint = value if isinstance(value, dict) else to_document(value)
+        return [
+            wrong
+            for name, (_, shape) in _taint_fields().items()
+            if shape.setting is not None and name in taint
+            for wrong in _of_value((*steps, name), taint[name], _rules(shape.setting.rule))
+        ]
+    return []
+
+
+@cache
+def _rules(*own: Rule | None) -> tuple[Rule, ...]:
+    """Returns all rules of a text. What is written to files is one line, unless a rule says more."""
     usual = () if any(rule in SEVERAL_LINES for rule in own) else (values.plain, _too_long)
-    for rule in (values.placeholder, *usual, *own):
+    return (values.placeholder, *usual, *(rule for rule in own if rule is not None))
+
+
+def _of_text(steps: Steps, text: str, rules: tuple[Rule, ...]) -> list[Violation]:
+    """Returns the first rule that a text violates."""
+    for rule in rules:
         if reason := rule(text):
-            yield Violation(steps, reason, text if usual else "")
-            return
+            return [Violation(steps, reason, text if values.plain in rules else "")]
+    return []
 
 
 def _mask(text: str) -> str | None:
@@ -253,23 +268,22 @@ def _too_long(text: str) -> str | None:
     return f"has {len(text)} characters. The maximum is {MAX_TEXT}." if len(text) > MAX_TEXT else None
 
 
-def _in_json(value: dict[str, object]) -> Iterator[Violation]:
+def _in_json(value: dict[str, object]) -> list[Violation]:
     """Checks that a value can be written as JSON, which has no dates, no infinity and no cycles. Checks its texts."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        yield Violation((), "contains a value that JSON does not support, such as a date. Put it in quotes.")
-    else:
-        yield from _texts(value, ())
+        return [Violation((), "contains a value that JSON does not support, such as a date. Put it in quotes.")]
+    return list(_of_texts(value, ()))
 
 
-def _texts(value: object, steps: Steps) -> Iterator[Violation]:
+def _of_texts(value: object, steps: Steps) -> Iterator[Violation]:
     if isinstance(value, str):
-        yield from _violation(steps, value, ())
+        yield from _of_text(steps, value, _rules())
     elif isinstance(value, dict):
         for name, each in value.items():
-            yield from _violation((*steps, str(name)), str(name), ())
-            yield from _texts(each, (*steps, str(name)))
+            yield from _of_text((*steps, str(name)), str(name), _rules())
+            yield from _of_texts(each, (*steps, str(name)))
     elif isinstance(value, list | tuple):
         for index, each in enumerate(value):
-            yield from _texts(each, (*steps, index))
+            yield from _of_texts(each, (*steps, index))

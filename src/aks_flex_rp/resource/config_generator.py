@@ -132,7 +132,7 @@ def generate_config(
         if value != {} and not path.endswith(".version"):
             _set(config, path, value)
     for name in ("kubernetes", *COMPONENTS, *(["agent"] if agent else ())):
-        _set(config, f"{name}.version", chosen[name])
+        config[name] = {**config.get(name, {}), "version": chosen[name]}
     if downgrade:
         _set(config, "updatePolicy.allowDowngrade", True)
     if method := properties.by_identity or properties.join_method:

@@ -58,9 +58,10 @@ class Properties:
     @cached_property
     def by_identity(self) -> IdentityMethod | None:
         """Returns how the Azure identity is used to join, or None if the node joins with a token."""
-        if self.join_method is None:
-            return "certificate" if self.at("kubernetesAuth.useAzureAuth") else None
-        return "exec" if self.join_method == "exec" else "certificate" if self.join_method == "certificate" else None
+        method = self.join_method
+        if method is None and self.at("kubernetesAuth.useAzureAuth"):
+            return "certificate"
+        return "exec" if method == "exec" else "certificate" if method == "certificate" else None
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -82,17 +83,18 @@ def _section(
 ) -> Document:
     valid: Document = {}
     for name, value in document.items():
-        path, entry = (*above, name), tree.get(name)
-        if entry is None:
-            problems.append(Problem(json_path(*path), "Unknown property. Correct its name, or remove it."))
-        elif isinstance(entry, ApiSetting):
-            found = list(_violations(entry, value))
-            problems += [_problem(path, each, entry.setting) for each in found]
-            valid |= {} if found else {name: value}
+        entry = tree.get(name)
+        if isinstance(entry, ApiSetting):
+            if found := _violations(entry, value):
+                problems += [_problem((*above, name), each, entry.setting) for each in found]
+            else:
+                valid[name] = value
+        elif entry is None:
+            problems.append(Problem(json_path(*above, name), "Unknown property. Correct its name, or remove it."))
         elif isinstance(value, dict):
-            valid[name] = _section(value, entry, path, problems)
+            valid[name] = _section(value, entry, (*above, name), problems)
         else:
-            problems.append(Problem(json_path(*path), "The value must be an object."))
+            problems.append(Problem(json_path(*above, name), "The value must be an object."))
     return valid
 
 
@@ -110,12 +112,13 @@ def required_settings() -> tuple[str, ...]:
     return tuple(path for path, each in api_settings().items() if each.required)
 
 
-def _violations(entry: ApiSetting, value: object) -> Iterator[Violation]:
+def _violations(entry: ApiSetting, value: object) -> list[Violation]:
     converted, found = value_checks.convert(entry.shape, value)
-    yield from found
-    wrong = {each.steps for each in found}
-    of_rules = () if () in wrong else value_checks.violations(entry.setting, converted, sent=True)
-    yield from (each for each in of_rules if each.steps not in wrong)
+    wrong = {each.steps for each in found} if found else ()
+    if () in wrong:
+        return found
+    of_rules = value_checks.violations(entry.setting, converted, sent=True)
+    return found + [each for each in of_rules if each.steps not in wrong] if found else of_rules
 
 
 def _problem(path: tuple[str, ...], violation: Violation, setting: Setting) -> Problem:

@@ -154,38 +154,35 @@ def _joining(properties: Properties, context: ValidationContext) -> Iterator[Pro
 
 def _versions(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     for name, text in properties.versions.items():
-        location, plain = json_path("properties", "versions", name), text.removeprefix("v")
+        plain, reasons = text.removeprefix("v"), []
         if name == "kubernetes":
-            yield from _skew(location, plain, context.cluster_version)
+            reasons.append(_skew(plain, context.cluster_version))
         if context.current_versions and not context.allow_downgrade:
-            yield from _downgrade(location, plain, context.current_versions.get(name, ""))
+            reasons.append(_downgrade(plain, context.current_versions.get(name, "")))
+        for reason in filter(None, reasons):
+            yield Problem(json_path("properties", "versions", name), f"{quoted(plain)} {reason}")
 
 
-def _skew(path: str, text: str, cluster: str) -> Iterator[Problem]:
+def _skew(text: str, cluster: str) -> str | None:
     desired, server = versions.parse_version(text), versions.parse_version(cluster)
     if desired is None or server is None:
-        return
+        return None
     if desired > server:
-        yield Problem(
-            path,
-            f"{quoted(text)} is newer than the cluster's API server ({server}). Upgrade the cluster first.",
-        )
-    elif (desired.major, desired.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
+        return f"is newer than the cluster's API server ({server}). Upgrade the cluster first."
+    if (desired.major, desired.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
         oldest = f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}"
-        yield Problem(
-            path,
-            f"{quoted(text)} is too old for the cluster's API server ({server}), which supports {oldest} and later.",
-        )
+        return f"is too old for the cluster's API server ({server}), which supports {oldest} and later."
+    return None
 
 
-def _downgrade(path: str, text: str, earlier: str) -> Iterator[Problem]:
-    if versions.is_older(text, earlier):
-        now = versions.parse_version(earlier)
-        yield Problem(
-            path,
-            f"{quoted(text)} is older than the current version {now}. If that is meant, use --allow-downgrade, or "
-            "allowDowngrade=true in the query.",
-        )
+def _downgrade(text: str, earlier: str) -> str | None:
+    if not versions.is_older(text, earlier):
+        return None
+    now = versions.parse_version(earlier)
+    return (
+        f"is older than the current version {now}. If that is meant, use --allow-downgrade, or "
+        "allowDowngrade=true in the query."
+    )
 
 
 def _node(properties: Properties) -> Iterator[Problem]:
