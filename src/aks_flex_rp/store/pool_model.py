@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from aks_flex_rp.store.model import Document  # noqa: TC001 - read when a row is parsed
 from aks_flex_rp.text_enum import StoredEnum
-
-if TYPE_CHECKING:
-    from aks_flex_rp.store.model import Document
 
 
 @dataclass(frozen=True)

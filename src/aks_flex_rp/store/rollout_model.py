@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - read when a row is parsed
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aks_flex_rp.store.model import Document
+from aks_flex_rp.store.model import Document  # noqa: TC001 - likewise
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""Maps the store's records to table rows and back."""
+"""Maps the store's records to table rows and back, besides those of `signed_tables`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,6 @@ from aks_flex_rp.store.model import (
     AuditAction,
     AuditEvent,
     AuditOutcome,
-    Cluster,
     Delivery,
     Document,
     NextRevision,
@@ -21,8 +19,6 @@ from aks_flex_rp.store.model import (
     PoolMembership,
     UserSession,
 )
-from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, Enrolment, MachineState, Pool, PoolRevision
-from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions, StoredRollout, StoredRolloutNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,14 +68,6 @@ def storable(values: Sequence[Any]) -> Values:
 
 def _storable_text(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-def cluster_values(cluster: Cluster) -> Values:
-    return cluster.key, cluster.id, to_json(cluster.facts), cluster.connection, cluster.version
-
-
-def cluster_of(row: Row) -> Cluster:
-    return Cluster(row[0], row[1], from_json(row[2]), bytes(row[3]), row[4])
 
 
 def node_values(node: Node) -> Values:
@@ -135,156 +123,6 @@ def node_of(row: Row) -> Node:
         revision=row[14],
         pool=pool,
     )
-
-
-def pool_values(pool: Pool) -> Values:
-    documents = (to_json(pool.template), to_json(pool.system))
-    return (pool.cluster, pool.key, pool.description, pool.number, *documents, pool.created, pool.version)
-
-
-def pool_of(row: Row) -> Pool:
-    return Pool(row[0], row[1], from_json(row[4]), row[3], row[2], from_json(row[5]), row[6], row[7])
-
-
-def pool_revision_values(revision: PoolRevision) -> Values:
-    names = (revision.cluster, revision.pool, revision.number, revision.created)
-    return (
-        *names,
-        to_json(revision.template),
-        to_json(revision.changes),
-        revision.author,
-        revision.author_id,
-        revision.at,
-    )
-
-
-def pool_revision_of(row: Row) -> PoolRevision:
-    cluster, pool, number, created, template, changes, author, author_id, at, _code = row
-    return PoolRevision(
-        cluster, pool, number, created, from_json(template), from_json(changes), author, author_id, at
-    )
-
-
-def enrolment_values(enrolment: Enrolment) -> Values:
-    content = {
-        "maxUses": enrolment.max_uses,
-        "expires": enrolment.expires,
-        "nodeName": enrolment.node_name,
-        "approval": enrolment.approval.value,
-        "allow": list(enrolment.allow),
-        "number": enrolment.number,
-        "revoked": enrolment.revoked,
-        "system": enrolment.system,
-    }
-    names = (enrolment.cluster, enrolment.key, enrolment.pool, enrolment.secret, enrolment.uses)
-    return (*names, to_json(content), enrolment.created, enrolment.version)
-
-
-def enrolment_of(row: Row) -> Enrolment:
-    cluster, key, pool, secret, uses, text, created, version, _code = row
-    content = from_json(text)
-    return Enrolment(
-        cluster,
-        pool,
-        key,
-        secret,
-        int(content["maxUses"]),
-        float(content["expires"]),
-        str(content["nodeName"]),
-        ApprovalMode(content["approval"]),
-        tuple(content["allow"]),
-        uses,
-        int(content["number"]),
-        float(content["revoked"]),
-        content["system"],
-        created,
-        version,
-    )
-
-
-def machine_values(machine: EnrolledMachine) -> Values:
-    content = {
-        "facts": machine.facts,
-        "machineId": machine.machine_id,
-        "address": machine.address,
-        "first": machine.first,
-        "changed": machine.changed,
-        "by": machine.by,
-        "releasedKey": machine.released_key,
-    }
-    names = (machine.cluster, machine.enrolment, machine.thumbprint, machine.pool, machine.state.value)
-    return (*names, machine.node, machine.system_uuid, to_json(content), machine.version)
-
-
-def machine_of(row: Row) -> EnrolledMachine:
-    cluster, enrolment, thumbprint, pool, state, node, system_uuid, text, version, _code = row
-    content = from_json(text)
-    times = float(content["first"]), float(content["changed"])
-    texts = str(content["machineId"]), str(content["address"])
-    names = (cluster, pool, enrolment, thumbprint, MachineState(state), node, system_uuid, content["facts"])
-    released = str(content.get("releasedKey", ""))
-    return EnrolledMachine(*names, *texts, *times, str(content["by"]), version, released)
-
-
-def rollout_values(rollout: StoredRollout) -> Values:
-    content = {
-        "spec": rollout.spec,
-        "state": rollout.state,
-        "waits": list(rollout.waits),
-        "system": rollout.system,
-        "ended": rollout.ended,
-    }
-    names = (rollout.cluster, rollout.pool, rollout.key, rollout.number, rollout.phase)
-    return (
-        *names,
-        int(rollout.active),
-        int(rollout.open),
-        to_json(content),
-        float(rollout.created),
-        rollout.version,
-    )
-
-
-def rollout_of(row: Row) -> StoredRollout:
-    cluster, pool, key, number, phase, active, is_open, text, created, version, _code = row
-    content = from_json(text)
-    return StoredRollout(
-        cluster,
-        pool,
-        key,
-        number,
-        phase,
-        bool(active),
-        bool(is_open),
-        content["spec"],
-        content["state"],
-        tuple(content["waits"]),
-        content["system"],
-        created,
-        float(content["ended"]),
-        version,
-    )
-
-
-def rollout_node_values(node: StoredRolloutNode) -> Values:
-    names = (node.cluster, node.pool, node.rollout, node.node, node.wave, node.source, node.state)
-    return storable((*names, float(node.since), node.cause, node.domain))
-
-
-def rollout_node_of(row: Row) -> StoredRolloutNode:
-    return StoredRolloutNode(*row[:10])
-
-
-def pool_versions_values(versions: PoolVersions) -> Values:
-    content = {"stable": versions.stable, "barred": [asdict(each) for each in versions.barred]}
-    return (versions.cluster, versions.pool, to_json(content), float(versions.created), versions.version)
-
-
-def pool_versions_of(row: Row) -> PoolVersions:
-    cluster, pool, text, created, version, _code = row
-    content = from_json(text)
-    barred = tuple(BarredRevision(**each) for each in content["barred"])
-    return PoolVersions(cluster, pool, created, int(content["stable"]), barred, version)
 
 
 def keys_of(join_state: str) -> NodeKeys:

@@ -1,15 +1,23 @@
 """Tables whose rows have an authentication code as their last column: their columns, what identifies and signs a row,
 and how a record becomes a row. Rows of nodes, sessions and owners of identities are in `record_authenticator`.
+
+A column has the field of the record with its name. The column `content` has the fields that have no column.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
+from aks_flex_node.settings.base import camel
 from aks_flex_rp.store import rows
+from aks_flex_rp.store.model import Cluster
+from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment, Pool, PoolRevision
 from aks_flex_rp.store.record_authenticator import SignedRow, pool_identity
+from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
 from aks_flex_rp.store.sql import casts
 
 if TYPE_CHECKING:
@@ -18,25 +26,53 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 T = TypeVar("T")
+FIELDS = {"system_data": "system"}  # of columns with another name
+CONTENT = "content"
 
 
 @dataclass(frozen=True)
 class SignedTable(Generic[T]):
+    record: type[T]
     name: str
     kind: str  # of a row, in messages and in what is signed
-    columns: str  # with their types, as in SQL; those that select a row come first
+    columns: str  # with their types, as in SQL, or JSON for a document; those that select a row come first
     keys: int  # number of columns that select a row
     identity: Callable[..., tuple[str, ...]]  # of a row, from its columns as text
-    values: Callable[[T], Values]
-    parse: Callable[[Row], T]
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """The types of the columns by name."""
+        return dict(each.split(" ", 1) for each in self.columns.split(", "))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(each.partition(" ")[0] for each in self.columns.split(", "))
+        return tuple(self.kinds)
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        return tuple(each.partition(" ")[2] for each in self.columns.split(", "))
+        return tuple("TEXT" if kind == "JSON" else kind for kind in self.kinds.values())
+
+    @cached_property
+    def content(self) -> dict[str, str]:
+        """The fields of a record without a column, by their names in `content`."""
+        columns = {FIELDS.get(name, name) for name in self.names}
+        return {camel(each.name): each.name for each in fields(self.record) if each.name not in columns}  # type: ignore[arg-type]
+
+    def values(self, record: T) -> Values:
+        """Returns the row of a record."""
+        content = {name: getattr(record, field) for name, field in self.content.items()}
+        found = {**vars(record), CONTENT: content}
+        return tuple([_column(found[FIELDS.get(name, name)], kind) for name, kind in self.kinds.items()])
+
+    def parse(self, row: Row) -> T:
+        """Returns the record of a row. Raises one of `rows.PARSE_ERRORS`."""
+        found = {
+            FIELDS.get(name, name): rows.from_json(value) if kind == "JSON" else _restored(value, kind)
+            for (name, kind), value in zip(self.kinds.items(), row)  # noqa: B905 - the code is the last column
+        }
+        content = found.pop(CONTENT, {})
+        found |= {field: content[name] for name, field in self.content.items() if name in content}
+        return msgspec.convert(found, self.record, strict=False)  # SQLite stores true and false as numbers
 
     @property
     def revision(self) -> int | None:
@@ -83,6 +119,12 @@ class SignedTable(Generic[T]):
         return self.sign(row[: len(self.names)], row[len(self.names)])
 
 
+def _column(value: Any, kind: str) -> Any:
+    if kind == "JSON":
+        return rows.to_json(msgspec.to_builtins(value))
+    return int(value) if isinstance(value, bool) else value
+
+
 def _restored(value: Any, kind: str) -> Any:
     """Returns a value as it was written. SQLite returns whole numbers as integers, and may return any other type."""
     if kind == "BLOB" and isinstance(value, (bytes, bytearray, memoryview)):
@@ -91,48 +133,45 @@ def _restored(value: Any, kind: str) -> Any:
 
 
 CLUSTERS = SignedTable(
+    Cluster,
     "clusters",
     "cluster",
-    "key TEXT, id TEXT, facts TEXT, connection BLOB, version BIGINT",
+    "key TEXT, id TEXT, facts JSON, connection BLOB, version BIGINT",
     1,
     lambda key, *_: (key,),
-    rows.cluster_values,
-    rows.cluster_of,
 )
 POOLS = SignedTable(
+    Pool,
     "pools",
     "pool",
-    "cluster TEXT, key TEXT, description TEXT, number BIGINT, template TEXT, system_data TEXT,"
+    "cluster TEXT, key TEXT, description TEXT, number BIGINT, template JSON, system_data JSON,"
     " created DOUBLE PRECISION, version BIGINT",
     2,
     lambda cluster, key, *_: pool_identity(cluster, key),
-    rows.pool_values,
-    rows.pool_of,
 )
 POOL_REVISIONS = SignedTable(
+    PoolRevision,
     "pool_revisions",
     "pool revision",
-    "cluster TEXT, pool TEXT, number BIGINT, created DOUBLE PRECISION, template TEXT, changes TEXT, author TEXT,"
+    "cluster TEXT, pool TEXT, number BIGINT, created DOUBLE PRECISION, template JSON, changes JSON, author TEXT,"
     " author_id TEXT, at DOUBLE PRECISION",
     3,
     lambda cluster, pool, number, *_: (*pool_identity(cluster, pool), number),
-    rows.pool_revision_values,
-    rows.pool_revision_of,
 )
 ENROLMENTS = SignedTable(
+    Enrolment,
     "enrolments",
     "enrolment",
-    "cluster TEXT, key TEXT, pool TEXT, secret TEXT, uses BIGINT, content TEXT, created DOUBLE PRECISION,"
+    "cluster TEXT, key TEXT, pool TEXT, secret TEXT, uses BIGINT, content JSON, created DOUBLE PRECISION,"
     " version BIGINT",
     2,
     lambda cluster, key, pool, *_: (*pool_identity(cluster, pool), "enrolments", key),
-    rows.enrolment_values,
-    rows.enrolment_of,
 )
 MACHINES = SignedTable(
+    EnrolledMachine,
     "enrolled_machines",
     "enrolled machine",
-    "cluster TEXT, enrolment TEXT, thumbprint TEXT, pool TEXT, state TEXT, node TEXT, system_uuid TEXT, content TEXT,"
+    "cluster TEXT, enrolment TEXT, thumbprint TEXT, pool TEXT, state TEXT, node TEXT, system_uuid TEXT, content JSON,"
     " version BIGINT",
     3,
     lambda cluster, enrolment, thumbprint, pool, *_: (
@@ -141,36 +180,31 @@ MACHINES = SignedTable(
         enrolment,
         thumbprint,
     ),
-    rows.machine_values,
-    rows.machine_of,
 )
 ROLLOUTS = SignedTable(
+    StoredRollout,
     "rollouts",
     "roll-out",
-    "cluster TEXT, pool TEXT, key TEXT, number BIGINT, phase TEXT, active INTEGER, open INTEGER, content TEXT,"
+    "cluster TEXT, pool TEXT, key TEXT, number BIGINT, phase TEXT, active INTEGER, open INTEGER, content JSON,"
     " created DOUBLE PRECISION, version BIGINT",
     3,
     lambda cluster, pool, key, *_: (*pool_identity(cluster, pool), "rollouts", key),
-    rows.rollout_values,
-    rows.rollout_of,
 )
 ROLLOUT_NODES = SignedTable(
+    StoredRolloutNode,
     "rollout_nodes",
     "roll-out node",
     "cluster TEXT, pool TEXT, rollout BIGINT, node TEXT, wave BIGINT, source BIGINT, state TEXT,"
     " since DOUBLE PRECISION, cause TEXT, domain TEXT",
     4,
     lambda cluster, pool, rollout, node, *_: (*pool_identity(cluster, pool), "rollouts", rollout, node),
-    rows.rollout_node_values,
-    rows.rollout_node_of,
 )
 POOL_VERSIONS = SignedTable(
+    PoolVersions,
     "pool_versions",
     "versions of a pool",
-    "cluster TEXT, pool TEXT, content TEXT, created DOUBLE PRECISION, version BIGINT",
+    "cluster TEXT, pool TEXT, content JSON, created DOUBLE PRECISION, version BIGINT",
     2,
     lambda cluster, pool, *_: (*pool_identity(cluster, pool), "versions"),
-    rows.pool_versions_values,
-    rows.pool_versions_of,
 )
 SIGNED_TABLES = (CLUSTERS, POOLS, POOL_REVISIONS, ENROLMENTS, MACHINES, ROLLOUTS, ROLLOUT_NODES, POOL_VERSIONS)
