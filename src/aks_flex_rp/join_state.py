@@ -9,8 +9,11 @@ store during a rolling upgrade, so keys and phases of another release are preser
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aks_flex_rp.machine_ownership import MachineOwnership
 from aks_flex_rp.node_keys import NodeKeys
@@ -19,9 +22,7 @@ from aks_flex_rp.text_enum import StoredEnum
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint with the same key and effect
-
-
+TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint with the same key and effect
 NEW_URL_REMEDY = (
     "Create a new join command with `aks-flex-rp node join-command --name NODE` or the regenerateToken action, and "
     "run it on the machine."
@@ -52,8 +53,7 @@ ACCESS_ROLES: Mapping[AccessMethod, str] = {
 }
 
 
-@dataclass(frozen=True)
-class ClusterAccess:
+class ClusterAccess(Struct, frozen=True):
     """Access of a node's Azure identity to its cluster, and the join method that uses it."""
 
     identity: str  # object ID, which is the user name in a cluster with Entra ID authentication
@@ -64,23 +64,15 @@ class ClusterAccess:
         """Returns the ClusterRole for the method, or None for a method of another release."""
         return ACCESS_ROLES.get(self.method)
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> ClusterAccess:
-        return cls(document["identity"], AccessMethod(document["method"]))
 
-    def to_document(self) -> dict[str, Any]:
-        return {"identity": self.identity, "method": self.method.value}
-
-
-@dataclass(frozen=True)
-class JoinState:
+class JoinState(Struct, frozen=True, rename="camel"):
     """Progress of a node in joining its cluster. Immutable, with one method per transition.
 
     `from_document` keeps stored keys that this release does not know in `unknown`, and `to_document` writes them back
     unchanged. A new attempt and its end drop them, so that nothing that an earlier attempt was granted survives.
     """
 
-    stored_phase: JoinPhase | None = None  # None if not stored, which means Created
+    state: JoinPhase | None = None  # None if not stored, which means Created
     since: float | None = None  # when the current attempt began
     token: str | None = None  # ID of the valid bootstrap token
     url_expires: float | None = None  # expiry of the valid config URL
@@ -89,56 +81,30 @@ class JoinState:
     failure: str | None = None
     former_taints: tuple[TaintKey, ...] = ()  # taints of earlier configurations, oldest first
     access: ClusterAccess | None = None
-    machines: MachineOwnership = field(default_factory=MachineOwnership)
+    machines: MachineOwnership = MachineOwnership()
     delivered: int | None = None  # configVersion that the machine last fetched; None if unknown
-    keys: NodeKeys = field(default_factory=NodeKeys)
-    unknown: Mapping[str, Any] = field(default_factory=dict)  # keys of another release
+    keys: NodeKeys = NodeKeys()
+    unknown: dict[str, Any] = {}  # keys of another release
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> JoinState:
-        state, access = document.get("state"), document.get("access")
-        return cls(
-            JoinPhase(state) if state is not None else None,
-            document.get("since"),
-            document.get("token"),
-            document.get("urlExpires"),
-            document.get("csr"),
-            document.get("issued"),
-            document.get("failure"),
-            tuple((key, effect) for key, effect in document.get("formerTaints", ())),
-            ClusterAccess.from_document(access) if access is not None else None,
-            MachineOwnership.from_document(document.get("machines") or {}),
-            document.get("delivered"),
-            NodeKeys.from_document(document.get("keys") or {}),
-            {key: value for key, value in document.items() if key not in _KEYS},
-        )
+        known = {key: value for key, value in document.items() if key in _KEYS and value is not None}
+        unknown = {key: value for key, value in document.items() if key not in _KEYS}
+        return msgspec.convert({**known, "unknown": unknown}, cls)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the stored form. Absent values have no key."""
-        document = {
-            "state": self.stored_phase.value if self.stored_phase else None,
-            "since": self.since,
-            "token": self.token,
-            "urlExpires": self.url_expires,
-            "csr": self.csr,
-            "issued": self.issued,
-            "failure": self.failure,
-            "formerTaints": [list(each) for each in self.former_taints] or None,
-            "access": self.access.to_document() if self.access else None,
-            "machines": self.machines.to_document(),
-            "delivered": self.delivered,
-            "keys": self.keys.to_document(),
-            **self.unknown,
-        }
-        return {key: value for key, value in document.items() if value is not None or key in self.unknown}
+        """Returns the stored form. Absent and empty values have no key."""
+        document = msgspec.to_builtins(self)
+        unknown = document.pop("unknown")
+        return {**_without_empty(document), **unknown}
 
     @property
     def phase(self) -> JoinPhase:
-        return self.stored_phase or JoinPhase.CREATED
+        return self.state or JoinPhase.CREATED
 
     @property
     def is_joined(self) -> bool:
-        return self.stored_phase is JoinPhase.JOINED
+        return self.state is JoinPhase.JOINED
 
     def has_valid_url(self, now: float) -> bool:
         """Returns whether a config URL of the current attempt is valid."""
@@ -189,7 +155,7 @@ class JoinState:
         """Records a fetch. After a failure on the machine, the URL is still valid, and a fetch begins another try."""
         again = self.phase is JoinPhase.FAILED and self.url_expires is not None
         if again or self.phase in {JoinPhase.CREATED, JoinPhase.LEFT}:
-            return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED, failure=None)
+            return replace(self, state=JoinPhase.CONFIG_FETCHED, failure=None)
         return self
 
     def with_machines(self, machines: MachineOwnership) -> JoinState:
@@ -207,7 +173,7 @@ class JoinState:
             access.method is AccessMethod.CERTIFICATE
         ):  # the node still has to request its certificate, which the cluster then reports
             return granted.config_fetched()
-        return replace(granted, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, failure=None, url_expires=None)
+        return replace(granted, state=JoinPhase.BOOTSTRAP_ATTEMPTED, failure=None, url_expires=None)
 
     def machine_failed(self, why: str) -> JoinState:
         """Records a failure that the bearer of the URL reports, unless the cluster has seen the node since."""
@@ -215,7 +181,7 @@ class JoinState:
         return self.failed(why) if waiting and self.url_expires is not None else self
 
     def failed(self, why: str) -> JoinState:
-        return replace(self, stored_phase=JoinPhase.FAILED, failure=why)
+        return replace(self, state=JoinPhase.FAILED, failure=why)
 
     # Transitions by the cluster
 
@@ -251,19 +217,20 @@ class JoinState:
         return replace(self, issued=csr) if self.csr == csr else self
 
     def joined(self) -> JoinState:
-        return replace(self, stored_phase=JoinPhase.JOINED, failure=None, url_expires=None)
+        return replace(self, state=JoinPhase.JOINED, failure=None, url_expires=None)
 
     def left(self) -> JoinState:
         if not self.is_joined:
             return self
-        return replace(self, stored_phase=JoinPhase.LEFT, machines=self.machines.left(), delivered=None)
+        return replace(self, state=JoinPhase.LEFT, machines=self.machines.left(), delivered=None)
 
     def _attempted(self, csr: str) -> JoinState:
-        return replace(self, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, csr=csr, failure=None, url_expires=None)
+        return replace(self, state=JoinPhase.BOOTSTRAP_ATTEMPTED, csr=csr, failure=None, url_expires=None)
 
 
-_KEYS = frozenset({"state", "since", "token", "urlExpires", "csr", "issued", "failure", "formerTaints", "access"}) | {
-    "machines",
-    "delivered",
-    "keys",
-}
+_KEYS = frozenset(JoinState.__struct_encode_fields__) - {"unknown"}
+
+
+def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    found = {key: _without_empty(each) if isinstance(each, dict) else each for key, each in document.items()}
+    return {key: each for key, each in found.items() if each}

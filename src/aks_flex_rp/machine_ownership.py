@@ -7,14 +7,16 @@ and the cluster reports it in the Node. Pure: every transition returns the next 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aks_flex_node.api.machine_identity import MachineIdentity
 from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from typing_extensions import Self
 
 ALIVE_SECONDS = 300.0  # an owner that was heard from within this time keeps its node
 CONFLICT_SECONDS = 180.0  # after which a conflict is over if the other machine is not heard from
@@ -33,55 +35,39 @@ class Claim(TextEnum):
     CONFLICT = "conflict"  # the node lives on another machine
 
 
-@dataclass(frozen=True)
-class SecondFetch:
+class SecondFetch(Struct, frozen=True):
     """A refused fetch with a config URL that is bound to another client."""
 
     client: str
     at: float
 
 
-@dataclass(frozen=True)
-class KnownMachine:
-    identity: MachineIdentity
-    since: float  # first fetch of the configuration, or first report
+class KnownMachine(Struct, frozen=True, rename="camel"):
+    id: str
+    host_name: str = ""
+    address: str = ""
+    os: str = ""
+    since: float = 0.0  # first fetch of the configuration, or first report
+
+    @classmethod
+    def of(cls, machine: MachineIdentity, since: float, **more: Any) -> Self:
+        return cls(machine.id, machine.host_name, machine.address, machine.os, since, **more)
 
     @property
-    def id(self) -> str:
-        return self.identity.id
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> KnownMachine:
-        names = ("id", "hostName", "address", "os")
-        return cls(
-            MachineIdentity(*(str(document.get(name, "")) for name in names)), float(document.get("since", 0.0))
-        )
-
-    def to_document(self) -> dict[str, Any]:
-        return self.identity.to_document() | ({"since": self.since} if self.since else {})
+    def identity(self) -> MachineIdentity:
+        return MachineIdentity(self.id, self.host_name, self.address, self.os)
 
 
-@dataclass(frozen=True)
-class ConflictingMachine:
+class ConflictingMachine(KnownMachine, frozen=True):
     """Another machine that claims to be the node."""
 
-    machine: MachineIdentity
-    since: float
-    last: float
+    last: float = 0.0
     alternations: int = 0  # how often the owner was observed again after it
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> ConflictingMachine:
-        known = KnownMachine.from_document(document)
-        return cls(known.identity, known.since, float(document["last"]), int(document.get("alternations", 0)))
 
-    def to_document(self) -> dict[str, Any]:
-        named = {"last": self.last, "alternations": self.alternations}
-        return KnownMachine(self.machine, self.since).to_document() | named
+class MachineOwnership(Struct, frozen=True, rename="camel"):
+    """Stored as it is, without empty values."""
 
-
-@dataclass(frozen=True)
-class MachineOwnership:
     owner: KnownMachine | None = None
     candidate: KnownMachine | None = None  # has fetched the configuration of the current attempt
     replacing_until: float = 0.0  # until then, the current attempt may move the node to another machine
@@ -90,35 +76,6 @@ class MachineOwnership:
     fetch_key: str = ""  # thumbprint of the key that fetched the configuration first, to which the URL is bound
     fetch_machine: str = ""  # ID of its machine; empty if it did not send it
     second_fetch: SecondFetch | None = None
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> MachineOwnership:
-        second = document.get("secondFetch")
-        owner, candidate, conflicting = (document.get(name) for name in ("owner", "candidate", "conflicting"))
-        return cls(
-            KnownMachine.from_document(owner) if owner else None,
-            KnownMachine.from_document(candidate) if candidate else None,
-            float(document.get("replacingUntil", 0.0)),
-            tuple(document.get("replaced", ())),
-            ConflictingMachine.from_document(conflicting) if conflicting else None,
-            str(document.get("fetchKey", "")),
-            str(document.get("fetchMachine", "")),
-            SecondFetch(str(second["client"]), float(second["at"])) if second else None,
-        )
-
-    def to_document(self) -> dict[str, Any] | None:
-        """Returns the stored form, or None if nothing is known."""
-        named = {
-            "owner": self.owner.to_document() if self.owner else None,
-            "candidate": self.candidate.to_document() if self.candidate else None,
-            "replacingUntil": self.replacing_until,
-            "replaced": list(self.replaced),
-            "conflicting": self.conflicting.to_document() if self.conflicting else None,
-            "fetchKey": self.fetch_key,
-            "fetchMachine": self.fetch_machine,
-            "secondFetch": asdict(self.second_fetch) if self.second_fetch else None,
-        }
-        return {key: value for key, value in named.items() if value} or None
 
     @property
     def shown(self) -> KnownMachine | None:
@@ -159,7 +116,7 @@ class MachineOwnership:
         conflicting = self.conflicting
         if conflicting is None or not conflicting.alternations:
             return None
-        moved = conflicting.machine.id in self.replaced
+        moved = conflicting.id in self.replaced
         return None if moved and conflicting.last - conflicting.since < MOVE_SECONDS else conflicting
 
     # Transitions
@@ -176,9 +133,11 @@ class MachineOwnership:
         if machine is None:
             return bound
         if self.owner and self.owner.id == machine.id:
-            return replace(bound, owner=KnownMachine(machine, self.owner.since), candidate=None, replacing_until=0.0)
+            return replace(
+                bound, owner=KnownMachine.of(machine, self.owner.since), candidate=None, replacing_until=0.0
+            )
         since = self.candidate.since if self.candidate and self.candidate.id == machine.id else now
-        return replace(bound, candidate=KnownMachine(machine, since))
+        return replace(bound, candidate=KnownMachine.of(machine, since))
 
     def fetch_refused(self, client: str, now: float) -> MachineOwnership:
         """Records a second client, at most once in SECOND_FETCH_SECONDS."""
@@ -195,7 +154,7 @@ class MachineOwnership:
         moved = known is not None or self.is_replacing(now)
         earlier = [self.owner.id] if moved and self.owner and self.owner.id != machine.id else []
         ids = [each for each in (*self.replaced, *earlier) if each != machine.id]
-        owner = KnownMachine(_merged(machine, known.identity if known else None), known.since if known else now)
+        owner = KnownMachine.of(_merged(machine, known.identity if known else None), known.since if known else now)
         kept = tuple(dict.fromkeys(ids))[-MAX_REPLACED:]
         return replace(self, owner=owner, candidate=None, replacing_until=0.0, replaced=kept, conflicting=None)
 
@@ -203,7 +162,7 @@ class MachineOwnership:
         """Records the current address and name of the owner, and ends an old conflict."""
         if self.owner is None:
             return self
-        after = replace(self, owner=KnownMachine(_merged(machine, self.owner.identity), self.owner.since))
+        after = replace(self, owner=KnownMachine.of(_merged(machine, self.owner.identity), self.owner.since))
         conflicting = self.conflicting
         return (
             replace(after, conflicting=None) if conflicting and now - conflicting.last > CONFLICT_SECONDS else after
@@ -212,8 +171,8 @@ class MachineOwnership:
     def claimed_by(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records that a machine that is not the owner reported as the node, at most once a minute."""
         conflicting = self.conflicting
-        if conflicting is None or conflicting.machine.id != machine.id:
-            return replace(self, conflicting=ConflictingMachine(machine, now, now, 1))
+        if conflicting is None or conflicting.id != machine.id:
+            return replace(self, conflicting=ConflictingMachine.of(machine, now, last=now, alternations=1))
         if now - conflicting.last < 60.0 and conflicting.alternations:
             return self
         return replace(
@@ -234,8 +193,8 @@ class MachineOwnership:
         ):
             return self.promoted(machine, now)
         conflicting = self.conflicting
-        if conflicting is None or conflicting.machine.id != machine.id:
-            return replace(self, conflicting=ConflictingMachine(machine, now, now))
+        if conflicting is None or conflicting.id != machine.id:
+            return replace(self, conflicting=ConflictingMachine.of(machine, now, last=now))
         if not conflicting.alternations and now - conflicting.since > ALIVE_SECONDS:
             return self.promoted(machine, now)
         return replace(self, conflicting=replace(conflicting, last=now))

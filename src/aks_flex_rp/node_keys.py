@@ -7,13 +7,10 @@ every transition returns the next state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aks_flex_rp.text_enum import TextEnum
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_EARLIER = 8  # replaced and revoked keys that a node remembers, of each kind
 TOMBSTONE_MARK = " key:"  # between the identity and the key of a deleted node
@@ -29,8 +26,9 @@ class KeyUse(TextEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class NodeKeys:
+class NodeKeys(Struct, frozen=True, rename="camel"):
+    """Stored as it is, without empty values."""
+
     current: str = ""  # thumbprint; empty if the node has no key, or its key was revoked
     since: float = 0.0  # when the current key was bound
     next: str = ""
@@ -39,33 +37,6 @@ class NodeKeys:
     revoked_at: float = 0.0  # 0 unless the last key of the node is revoked
     blocked_identity: str = ""  # Azure identity of the machine whose key was revoked
     enrolled: bool = False  # whether an enrolment created the node
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> NodeKeys:
-        return cls(
-            str(document.get("current", "")),
-            float(document.get("since", 0.0)),
-            str(document.get("next", "")),
-            tuple(map(str, document.get("former", ()))),
-            tuple(map(str, document.get("revoked", ()))),
-            float(document.get("revokedAt", 0.0)),
-            str(document.get("blockedIdentity", "")),
-            bool(document.get("enrolled", False)),
-        )
-
-    def to_document(self) -> dict[str, Any] | None:
-        """Returns the stored form, or None if the node never had a key."""
-        named = {
-            "current": self.current,
-            "since": self.since,
-            "next": self.next,
-            "former": list(self.former),
-            "revoked": list(self.revoked),
-            "revokedAt": self.revoked_at,
-            "blockedIdentity": self.blocked_identity,
-            "enrolled": self.enrolled,
-        }
-        return {key: value for key, value in named.items() if value} or None
 
     @property
     def is_revoked(self) -> bool:

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.join_state import JoinState
@@ -79,7 +81,7 @@ class EnrollingClient:
 
     def bind(self, join: JoinState, now: float) -> JoinState:
         machines = join.machines.fetched(self.thumbprint, self.machine, now)
-        keys = replace(join.keys.bound(self.thumbprint, now), enrolled=True)
+        keys = structs.replace(join.keys.bound(self.thumbprint, now), enrolled=True)
         if self.replaces is not None:  # the release was the consent of an operator: the earlier key ends here
             keys = keys.used(self.thumbprint, now)
         return join.with_machines(machines).with_keys(keys).config_fetched()

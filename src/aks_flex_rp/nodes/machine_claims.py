@@ -201,7 +201,7 @@ class MachineClaims:
             after = before.observed(machine, now)
             event = _moved_event(origin, node, after, now)
             if event is None and after.conflict and not before.conflict:
-                event = _event(origin, node, AuditAction.MACHINE_CONFLICT, now, after.conflict.machine, after)
+                event = _event(origin, node, AuditAction.MACHINE_CONFLICT, now, after.conflict.identity, after)
             await self._put(node, after, event)
 
         await self.context.change_node(cluster, key, write, busy=node_busy)
@@ -254,8 +254,8 @@ def with_conflict(status: Document, machines: MachineOwnership, name: str, now: 
         "type": CONFLICT_CONDITION,
         "status": "True",
         "reason": "TwoMachines",
-        "message": f"The machine {other.machine} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` on "
-        "the machine that is not to be this node, and join it as a node of its own.",
+        "message": f"The machine {other.identity} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` "
+        "on the machine that is not to be this node, and join it as a node of its own.",
         "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
     }
     return {**status, "conditions": [*others, condition]}

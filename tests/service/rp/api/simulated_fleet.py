@@ -9,6 +9,8 @@ from itertools import count
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from aks_flex_rp.join_state import JoinPhase
 from tests.service.rp.api.client import API_VERSION
 from tests.wait import until
@@ -47,7 +49,7 @@ class SimulatedFleet:
         for number, name in enumerate(self.names):
             own = {"nodeConfig": {"labels": found}} if (found := self.labels(number)) else {}
             assert self.api.put(name, {"properties": {"poolName": self.pool, **own}}).status == 201
-            self.change(name, lambda node: replace(node, join=replace(node.join, stored_phase=JoinPhase.JOINED)))
+            self.change(name, lambda node: replace(node, join=structs.replace(node.join, state=JoinPhase.JOINED)))
         self.work()
         self.given.clear()
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.commands import NodeCommands
@@ -167,7 +169,7 @@ class Fleet:
             await self.put(name, poolName=self.pool)
         node = await self.node(name)
         if not node.join.is_joined:
-            joined = replace(node, join=replace(node.join, stored_phase=JoinPhase.JOINED))
+            joined = replace(node, join=structs.replace(node.join, state=JoinPhase.JOINED))
             await self.store.put_node(joined, node.etag)
         await self.work_on(name)
 
