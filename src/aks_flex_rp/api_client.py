@@ -1,5 +1,5 @@
-"""HTTP client of the service's API with one method per operation, and one of the roll-outs of a pool, which can also
-follow one until it ends. Used by the `aks-flex-rp` commands.
+"""HTTP client of the service's API: resources by their paths, and following a roll-out until it ends. Used by the
+`aks-flex-rp` commands.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from aks_flex_node.bounded_http.limits import BodyLimitError, RequestTimeout, re
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import urllib3
-
-    from aks_flex_rp.arm.ids import ClusterId
 
     Document = dict[str, Any]
 
@@ -138,140 +136,6 @@ class ServiceClient:
             self._headers["Authorization"] = f"Bearer {connection.token}"
         self._pool = _pool(connection)
 
-    def node(self, cluster: ClusterId, name: str) -> Document:
-        return self.request("GET", cluster.node(quote(name)))
-
-    def nodes(self, cluster: ClusterId, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
-        """Yields all nodes of the cluster, page by page."""
-        query = {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
-        return self.pages(f"{cluster}/flexNodeConfig", query)
-
-    def pages(self, path: str, query: dict[str, str] | None = None) -> Iterator[Document]:
-        """Yields all resources of a list."""
-        page = self.request("GET", path, query)
-        while True:
-            yield from page["value"]
-            if not page.get("nextLink"):
-                return
-            # Only the path and query of the link are used: the token must never be sent to another host.
-            link = urlsplit(page["nextLink"])
-            page = self._sent("GET", f"{link.path}?{link.query}")
-
-    def put_node(
-        self,
-        cluster: ClusterId,
-        name: str,
-        properties: Document,
-        *,
-        etag: str = "",
-        url: bool = False,
-        downgrade: bool = False,
-        override: bool = False,
-    ) -> Document:
-        """Replaces the node with this etag, or creates a new node when no etag is given."""
-        guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        options = {"configUrl": url, "allowDowngrade": downgrade, "overrideRollout": override}
-        query = {name: "true" for name, is_set in options.items() if is_set}
-        return self.request("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
-
-    def delete_node(self, cluster: ClusterId, name: str) -> Document | None:
-        """Deletes a node and returns it, or returns None when it does not exist."""
-        return self.request("DELETE", cluster.node(quote(name))) or None
-
-    def regenerate_token(self, cluster: ClusterId, name: str, *, replace: bool = False) -> Document:
-        """Creates a new config URL. With `replace`, another machine than the current one may use it."""
-        body = {"replaceMachine": True} if replace else None
-        return self.request("POST", f"{cluster.node(quote(name))}/regenerateToken", body=body)
-
-    def revoke_key(self, cluster: ClusterId, name: str) -> Document:
-        return self.request("POST", f"{cluster.node(quote(name))}/revokeKey")
-
-    def credentials(self, cluster: ClusterId, name: str) -> Document:
-        return self.request("POST", f"{cluster.node(quote(name))}/listCredentials")
-
-    def pool(self, cluster: ClusterId, name: str) -> Document:
-        return self.request("GET", cluster.pool(quote(name)))
-
-    def pools(self, cluster: ClusterId) -> Iterator[Document]:
-        return self.pages(f"{cluster}/flexNodePools")
-
-    def put_pool(self, cluster: ClusterId, name: str, properties: Document, etag: str = "") -> Document:
-        """Replaces the pool with this etag, or creates a new pool when no etag is given."""
-        guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        return self.request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
-
-    def delete_pool(self, cluster: ClusterId, name: str) -> bool:
-        """Deletes a pool. Returns whether there was one."""
-        exists = True
-        try:
-            self.pool(cluster, name)
-        except RequestRefused as refusal:
-            exists = refusal.status != 404
-        self.request("DELETE", cluster.pool(quote(name)))
-        return exists
-
-    def pool_revisions(self, cluster: ClusterId, name: str) -> Iterator[Document]:
-        """Yields the revisions of a pool, the newest first."""
-        return self.pages(f"{cluster.pool(quote(name))}/revisions")
-
-    def pool_revision(self, cluster: ClusterId, name: str, number: int) -> Document:
-        return self.request("GET", f"{cluster.pool(quote(name))}/revisions/{number}")
-
-    def apply_pool(
-        self,
-        cluster: ClusterId,
-        name: str,
-        revision: int | None,
-        nodes: Sequence[str],
-        *,
-        downgrade: bool = False,
-        override: bool = False,
-    ) -> Document:
-        """Brings all nodes of a pool, or the named ones, to a revision; None means the newest."""
-        asked = {"revision": revision, "nodeNames": list(nodes)}
-        asked |= {"allowDowngrade": downgrade, "overrideRollout": override}
-        body = {key: value for key, value in asked.items() if value}
-        return self.request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
-
-    def allow_revision(self, cluster: ClusterId, name: str, revision: int) -> Document:
-        """Lifts the bar of a revision. Returns the pool."""
-        return self.request("POST", f"{cluster.pool(quote(name))}/allowRevision", body={"revision": revision})
-
-    def create_enrolment(self, cluster: ClusterId, pool: str, body: Document) -> Document:
-        """Creates an enrolment. Only this response contains its URL."""
-        return self.request("POST", self._enrolment(cluster, pool), body=body)
-
-    def enrolments(self, cluster: ClusterId, pool: str) -> Iterator[Document]:
-        return self.pages(self._enrolment(cluster, pool))
-
-    def enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
-        return self.request("GET", self._enrolment(cluster, pool, name))
-
-    def enrolled_machines(self, cluster: ClusterId, pool: str, name: str) -> list[Document]:
-        path, found, token = self._enrolment(cluster, pool, name, "listMachines"), [], ""
-        while True:
-            page = self.request("POST", path, body={"after": token} if token else None)
-            found += page["value"]
-            token = page.get("after", "")
-            if not token:
-                return found
-
-    def revoke_enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
-        return self.request("POST", self._enrolment(cluster, pool, name, "revoke"))
-
-    def decide_machine(
-        self, cluster: ClusterId, pool: str, name: str, fingerprint: str, *, approve: bool
-    ) -> Document:
-        path = self._enrolment(cluster, pool, name, "approve" if approve else "reject")
-        return self.request("POST", path, body={"fingerprint": fingerprint})
-
-    def release_node(self, cluster: ClusterId, name: str) -> Document:
-        return self.request("POST", f"{cluster.node(quote(name))}/release")
-
-    @staticmethod
-    def _enrolment(cluster: ClusterId, pool: str, *below: str) -> str:
-        return "/".join((cluster.pool(quote(pool)), "enrolments", *map(quote, below)))
-
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS
     ) -> Iterator[Document]:
@@ -279,7 +143,7 @@ class ServiceClient:
         filters = {"resource": resource, "who": caller, "what": what, "limit": str(page_size)}
         query = {name: value for name, value in filters.items() if value}
         while True:
-            page = self._sent("GET", f"/audit?{urlencode(query)}")["value"]
+            page = self.send("GET", f"/audit?{urlencode(query)}")["value"]
             yield from page
             if len(page) < page_size:
                 return
@@ -295,9 +159,9 @@ class ServiceClient:
     ) -> Document:
         """Sends a request to the ARM API. Raises RequestRefused or ServiceUnreachable."""
         text = urlencode({"api-version": API_VERSION, **(query or {})}, safe="$")
-        return self._sent(method, f"{path}?{text}", body, headers)
+        return self.send(method, f"{path}?{text}", body, headers)
 
-    def _sent(
+    def send(
         self, method: str, target: str, body: Document | None = None, headers: dict[str, str] | None = None
     ) -> Document:
         content = None if body is None else json.dumps(body).encode()
@@ -379,53 +243,68 @@ def _unreachable(url: str, error: HTTPError | RequestTimeout) -> ServiceUnreacha
 
 
 @dataclass(frozen=True)
-class RolloutClient:
+class Resource:
+    """A resource of the API, or a collection of resources, by its path."""
+
     service: ServiceClient
-    cluster: ClusterId
-    pool: str
+    path: str
 
-    def list(self) -> Iterator[Document]:
-        """Yields the roll-outs of the pool, the newest first."""
-        return self.service.pages(self._path())
+    def at(self, *names: str) -> Resource:
+        return Resource(self.service, "/".join((self.path, *(quote(each, safe="") for each in names))))
 
-    def get(self, name: str) -> Document:
-        return self.service.request("GET", self._path(name))
+    def get(self) -> Document:
+        return self.service.request("GET", self.path)
 
-    def create(self, name: str, properties: Document) -> Document:
-        """Creates and starts a roll-out. The same request again changes nothing."""
-        return self.service.request("PUT", self._path(name), body={"properties": properties})
-
-    def delete(self, name: str) -> None:
-        self.service.request("DELETE", self._path(name))
-
-    def act(self, name: str, action: str, body: Document | None = None) -> Document:
-        """Sends an action, for example `pause`. Returns the roll-out."""
-        return self.service.request("POST", self._path(name, action), body=body or {})
-
-    def nodes(self, name: str, *, state: str = "", wave: int | None = None) -> Iterator[Document]:
-        """Yields the nodes of a roll-out, by name. Pages are fetched as the caller iterates."""
-        body: Document = {**({"state": state} if state else {}), **({"wave": wave} if wave else {})}
+    def list(self, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
+        """Yields all resources of a collection, page by page."""
+        page = self.service.request(
+            "GET", self.path, {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
+        )
         while True:
-            page = self.act(name, "listNodes", body)
+            yield from page["value"]
+            if not page.get("nextLink"):
+                return
+            # Only the path and query of the link are used: the token must never be sent to another host.
+            link = urlsplit(page["nextLink"])
+            page = self.service.send("GET", f"{link.path}?{link.query}")
+
+    def put(self, properties: Document, etag: str | None = None, query: dict[str, str] | None = None) -> Document:
+        """Writes the resource with this etag. An empty etag: only a new one."""
+        guard = {"If-Match": etag} if etag else {} if etag is None else {"If-None-Match": "*"}
+        return self.service.request("PUT", self.path, query, {"properties": properties}, guard)
+
+    def delete(self) -> Document | None:
+        """Deletes the resource and returns what the service says, or None if it says nothing."""
+        return self.service.request("DELETE", self.path) or None
+
+    def act(self, action: str, body: Document | None = None) -> Document:
+        """Sends an action, for example `pause`."""
+        return self.service.request("POST", f"{self.path}/{action}", body=body)
+
+    def entries(self, action: str, **body: Any) -> Iterator[Document]:
+        """Yields what an action lists. Pages are fetched as the caller iterates."""
+        while True:
+            page = self.act(action, body)
             yield from page["value"]
             if not page.get("after"):
                 return
             body["after"] = page["after"]
 
-    def follow(
-        self, rollout: Document, print_line: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
-    ) -> Document:
-        """Prints each change of a roll-out as one line until it has ended, and returns it."""
 
-        def read(is_patient: bool) -> Document | None:
-            try:
-                return self.get(rollout["name"])
-            except (RequestRefused, ServiceUnreachable) as error:
-                if error.retryable and is_patient:
-                    return None
-                raise
+def follow_rollout(
+    found: Resource,
+    rollout: Document,
+    print_line: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> Document:
+    """Prints each change of a roll-out as one line until it has ended, and returns it."""
 
-        return rollout_summary.follow(rollout, read, print_line, sleep)
+    def read(is_patient: bool) -> Document | None:
+        try:
+            return found.get()
+        except (RequestRefused, ServiceUnreachable) as error:
+            if error.retryable and is_patient:
+                return None
+            raise
 
-    def _path(self, *below: str) -> str:
-        return "/".join((self.cluster.pool(quote(self.pool)), "rollouts", *map(quote, below)))
+    return rollout_summary.follow(rollout, read, print_line, sleep)

@@ -115,7 +115,7 @@ def audit(
         target = service.target
         resource = target.node(node) if node else str(target)
     earliest = parse_since(since, datetime.now(timezone.utc)) if since else ""
-    events = service.client().audit(resource=resource, caller=who, what=what)
+    events = service.client.audit(resource=resource, caller=who, what=what)
     recent = takewhile(lambda event: event["at"] >= earliest, events)
     found = list(islice(recent, limit or (None if since else DEFAULT_LIMIT)))
     service.print_result(output.format_events(found), found)

@@ -25,7 +25,7 @@ from aks_flex_rp.cli import output
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aks_flex_rp.api_client import ServiceClient, ServiceConnection
+    from aks_flex_rp.api_client import Resource, ServiceClient, ServiceConnection
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.base import Store
@@ -219,11 +219,27 @@ class ServiceOptions(CommandOptions):
     config: ConfigOption = None
     state: StateOption = None
 
+    @cached_property
     def client(self) -> ServiceClient:
-        """Returns a client of the service."""
+        """The client of the service."""
         from aks_flex_rp.api_client import ServiceClient
 
         return ServiceClient(self.connection())
+
+    @property
+    def nodes(self) -> Resource:
+        """The nodes of the cluster."""
+        return self._collection("flexNodeConfig")
+
+    @property
+    def pools(self) -> Resource:
+        """The pools of the cluster."""
+        return self._collection("flexNodePools")
+
+    def _collection(self, name: str) -> Resource:
+        from aks_flex_rp.api_client import Resource
+
+        return Resource(self.client, f"{self.target}/{name}")
 
     def connection(self) -> ServiceConnection:
         """Resolves URL, credential and CA from options, environment, and the service on this host."""

@@ -57,7 +57,7 @@ def create(
     chosen = approval or ("allowList" if allow_file else "automatic")
     body: Document = {"maxUses": max_uses, "expires": format_utc(time.time() + hours * 3600), "approval": chosen}
     body |= {"nodeName": node_name, **({"allow": _allow_list(allow_file)} if allow_file else {})}
-    made = service.client().create_enrolment(service.target, pool, body)
+    made = service.pools.at(pool).act("enrolments", body)
     properties = made["properties"]
     line = join_command(properties["enrolmentUrl"])
     service.print_result(line, {"command": line, **made})
@@ -88,7 +88,7 @@ def _allow_list(file: Path) -> list[dict[str, str]]:
 @with_service
 def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the enrolments of a pool."""
-    found = list(service.client().enrolments(service.target, pool))
+    found = list(service.pools.at(pool, "enrolments").list())
     rows = [_row(each) for each in found]
     service.print_result(output.format_table(rows, COLUMNS, "No enrolments."), found)
 
@@ -104,7 +104,7 @@ def _row(enrolment: Document) -> tuple[str, ...]:
 @with_service
 def show(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """Show an enrolment: its state, uses and rules."""
-    found = service.client().enrolment(service.target, pool, id)
+    found = service.pools.at(pool, "enrolments", id).get()
     properties = found["properties"]
     rows = dict(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
     rows |= {
@@ -119,7 +119,7 @@ def show(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
 @with_service
 def revoke(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """Revoke an enrolment. Nodes that joined with it stay as they are."""
-    found = service.client().revoke_enrolment(service.target, pool, id)
+    found = service.pools.at(pool, "enrolments", id).act("revoke")
     service.print_result(f"{id} revoked after {_counted_uses(found['properties']['uses'])}", found)
 
 
@@ -134,7 +134,7 @@ def machines(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
 
     Those that wait for approval are first.
     """
-    found = service.client().enrolled_machines(service.target, pool, id)
+    found = list(service.pools.at(pool, "enrolments", id).entries("listMachines"))
     rows = [
         (
             each["fingerprint"],
@@ -159,9 +159,9 @@ def decide(
     fingerprint: Fingerprint,
 ) -> None:
     approve = ctx.command.name == "approve"
-    client, target = service.client(), service.target
-    before = client.enrolled_machines(target, pool, id) if approve else []
-    found = client.decide_machine(target, pool, id, fingerprint, approve=approve)
+    enrolment = service.pools.at(pool, "enrolments", id)
+    before = list(enrolment.entries("listMachines")) if approve else []
+    found = enrolment.act(str(ctx.command.name), {"fingerprint": fingerprint})
     rejected = {each["fingerprint"] for each in before if each["state"] == "Rejected"}
     done = "approved: it enrols within a minute" if approve else "rejected"
     if found["fingerprint"] in rejected:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,8 +17,7 @@ from aks_flex_rp.cli.command_context import (
 )
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api_client import ServiceClient
-    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.api_client import Resource
 
 app = typer.Typer()
 Ready = Literal["True", "False", "Unknown"]
@@ -37,7 +36,7 @@ def show(
     name: NameOption,
 ) -> None:
     """Show the status and configuration of a node."""
-    found = service.client().node(service.target, name)
+    found = service.nodes.at(name).get()
     service.print_result(output.format_node(found), found)
 
 
@@ -63,23 +62,22 @@ def show_all(
     for field, value in (("ready", ready), ("version", version), ("joinState", join_state), ("poolName", pool)):
         filters += [_equals(field, value)] if value else []
     filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    client, target = service.client(), service.target
-    found = list(client.nodes(target, " and ".join(filters)))
+    found = list(service.nodes.list(" and ".join(filters)))
     in_pools = not service.json and any(map(output.pool_of, found))
-    revisions = pool_revisions(client, target) if in_pools or (pool and not found) else {}
+    revisions = pool_revisions(service.pools) if in_pools or (pool and not found) else {}
     service.print_result(output.format_nodes(found, revisions=revisions), found)
     if pool and not found and revisions is not None and pool.lower() not in revisions:
         output.print_note(
-            f"The cluster {target.name} has no pool {pool}. List its pools with `aks-flex-rp pool list`."
+            f"The cluster {service.target.name} has no pool {pool}. List its pools with `aks-flex-rp pool list`."
         )
 
 
-def pool_revisions(client: ServiceClient, cluster: ClusterId) -> dict[str, int] | None:
+def pool_revisions(pools: Resource) -> dict[str, int] | None:
     """Returns the newest revision of each pool, or None if the caller may not read pools."""
     from aks_flex_rp.api_client import RequestRefused
 
     try:
-        return {each["name"].lower(): each["properties"]["revision"] for each in client.pools(cluster)}
+        return {each["name"].lower(): each["properties"]["revision"] for each in pools.list()}
     except RequestRefused as refusal:
         if refusal.status not in {403, 404}:
             raise
@@ -109,18 +107,36 @@ def delete(
     Revokes its configuration URL and token. The daemon of a managed node unbootstraps the machine, unless its
     policy forbids it.
     """
-    target = service.target
     if not yes:
-        output.confirm(f"Delete the node {name} of the cluster {target.name}?")
-    client = service.client()
-    found = node_write_commands.read_node(client, target, name)  # tells what happens to the machine
-    deleted = client.delete_node(target, name)
+        output.confirm(f"Delete the node {name} of the cluster {service.target.name}?")
+    node = service.nodes.at(name)
+    found = read_node(node)
+    deleted = node.delete()
     service.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {})
     if deleted and found and not service.json and (text := deletion_text(name, found)):
         output.print_note(text)
     if deleted and not service.json:
         for each in deleted.get("azureResources", ()):
             output.print_note(f"Removed by the agent. If it remains, run: {each['command']}")
+
+
+def read_node(node: Resource) -> dict[str, Any] | None:
+    """Reads a node that is to be deleted, which tells what happens to its machine. Returns None if it does not exist,
+    or if the caller may not read it.
+    """
+    from aks_flex_rp.api_client import RequestRefused
+
+    try:
+        return node.get()
+    except RequestRefused as refusal:
+        if refusal.status not in {403, 404}:
+            raise
+        return None
+
+
+def _new_url(service: ServiceOptions, name: str, replace: bool) -> dict[str, Any]:
+    """Creates a new configuration URL. With `replace`, another machine than the current one may use it."""
+    return service.nodes.at(name).act("regenerateToken", {"replaceMachine": True} if replace else None)
 
 
 @app.command("regenerate-token")
@@ -134,7 +150,7 @@ def regenerate_token(
 
     Revokes the previous ones. The printed URL is a secret.
     """
-    created = service.client().regenerate_token(service.target, name, replace=replace)
+    created = _new_url(service, name, replace)
     service.print_result(created["configUrl"], created)
     node_write_commands.print_machine_note(name, created, replace=replace)
     output.print_note(f"Valid until {created['configUrlExpires']}, for one use. The previous URL is revoked.")
@@ -148,7 +164,7 @@ def revoke_key(service: ServiceOptions, name: NameOption) -> None:
     The Azure identity of the node is refused, too. The node stays in the cluster. Its machine reports again after it
     has joined with a new join command.
     """
-    revoked = service.client().revoke_key(service.target, name)
+    revoked = service.nodes.at(name).act("revokeKey")
     shown = f"Key {revoked['fingerprint']} of {name} revoked."
     if "fingerprint" not in revoked:
         shown = f"{name} has no key. Its Azure identity {revoked['identity']} is refused from now on."
@@ -168,7 +184,7 @@ def release(service: ServiceOptions, name: NameOption) -> None:
 
     The same machine may enrol again as this node with a new disk.
     """
-    released = service.client().release_node(service.target, name)
+    released = service.nodes.at(name).act("release")
     service.print_result(f"{name} released", released)
     output.print_note(f"Run the enrolment's line on the machine when it has its new disk. It is {name} again.")
 
@@ -184,7 +200,7 @@ def join_command(
 
     The command is a secret until it is used. A previous join command is revoked.
     """
-    created = service.client().regenerate_token(service.target, name, replace=replace)
+    created = _new_url(service, name, replace)
     node_write_commands.print_join_command(service, created)
     node_write_commands.print_machine_note(name, created, replace=replace)
 
@@ -199,5 +215,5 @@ def credentials(
 
     The access is recorded in the audit log.
     """
-    found = service.client().credentials(service.target, name)
+    found = service.nodes.at(name).act("listCredentials")
     service.print_result(output.format_pairs({"method": found["method"], **found.get("servicePrincipal", {})}), found)

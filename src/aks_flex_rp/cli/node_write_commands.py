@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +25,7 @@ from aks_flex_rp.cli.property_files import read_properties
 from aks_flex_rp.cli.setting_options import apply_options, with_node_settings
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api_client import ServiceClient
-    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.api_client import Resource
 
     Document = dict[str, Any]
 
@@ -62,34 +61,24 @@ def write_node(
     if "client_secret" in options:
         options = NodeOptions({**options, "client_secret": _secret(options["client_secret"], service.token_file)})
     body = read_properties(file)
-    target, client = service.target, service.client()
-    how = WriteFlags(url=join_command, downgrade=allow_downgrade, override=override_rollout)
+    flags = {"configUrl": join_command, "allowDowngrade": allow_downgrade, "overrideRollout": override_rollout}
+    query = {key: "true" for key, is_set in flags.items() if is_set}
+    node = service.nodes.at(name)
     if ctx.command.name == "create":
         in_pool = options.get("pool") or (body or {}).get("poolName")  # then its template decides
         properties = apply_options({**({} if in_pool else MANAGED), **(body or {})}, options)
-        written = create_node(client, target, name, properties, how)
+        written = create_node(node, name, properties, query)
     else:
-        written = update_node(client, target, name, body, options, how)
+        written = update_node(node, body, options, query)
     _print_written(service, ctx, written, join_command=join_command)
 
 
-@dataclass(frozen=True)
-class WriteFlags:
-    """Flags of a write request."""
-
-    url: bool = False
-    downgrade: bool = False
-    override: bool = False
-
-
-def create_node(
-    client: ServiceClient, cluster: ClusterId, name: str, properties: Document, how: WriteFlags
-) -> Document:
+def create_node(node: Resource, name: str, properties: Document, query: dict[str, str]) -> Document:
     """Creates a node. Fails if it exists."""
     from aks_flex_rp.api_client import RequestRefused
 
     try:
-        return client.put_node(cluster, name, properties, url=how.url, override=how.override)
+        return node.put(properties, "", query)
     except RequestRefused as refusal:
         if refusal.status != 412:
             raise
@@ -98,37 +87,16 @@ def create_node(
         ) from None
 
 
-def read_node(client: ServiceClient, cluster: ClusterId, name: str) -> Document | None:
-    """Reads a node. Returns None if it does not exist, or if the caller may not read it."""
-    from aks_flex_rp.api_client import RequestRefused
-
-    try:
-        return client.node(cluster, name)
-    except RequestRefused as refusal:
-        if refusal.status not in {403, 404}:
-            raise
-        return None
-
-
-def update_node(
-    client: ServiceClient,
-    cluster: ClusterId,
-    name: str,
-    body: Document | None,
-    options: NodeOptions,
-    how: WriteFlags,
-) -> Document:
+def update_node(node: Resource, body: Document | None, options: NodeOptions, query: dict[str, str]) -> Document:
     """Reads, changes and writes a node. Retries if another client changed unrelated settings meanwhile."""
     from aks_flex_rp.api_client import RequestRefused
 
-    found = client.node(cluster, name)
+    found = node.get()
     changes = options if body is not None else node_changes.keep_managed(found, options)
 
     def put(properties: Document, etag: str, is_last: bool) -> Document | None:
         try:
-            return client.put_node(
-                cluster, name, properties, etag=etag, url=how.url, downgrade=how.downgrade, override=how.override
-            )
+            return node.put(properties, etag, query)
         except RequestRefused as refusal:
             if refusal.status != 412 or is_last:
                 raise
@@ -137,16 +105,16 @@ def update_node(
     try:
         written = node_changes.write_changed(
             found,
-            lambda: client.node(cluster, name),
+            node.get,
             put,
             lambda properties: apply_options(properties if body is None else body, changes),
             replaces=body is not None,
-            always=how.url or how.downgrade,
+            always=not query.keys().isdisjoint({"configUrl", "allowDowngrade"}),
         )
     except node_changes.ConflictingChangesError as error:
         raise ConfigError(
             "node-conflict",
-            f"Another client changed the node {name} at the same time: {error}.",
+            f"Another client changed the node {found['name']} at the same time: {error}.",
             "Check the node with `aks-flex-rp node show`, and run the command again.",
         ) from None
     if written is not None and changes is not options:

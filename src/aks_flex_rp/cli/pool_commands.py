@@ -23,8 +23,7 @@ from aks_flex_rp.cli.property_files import read_mapping
 from aks_flex_rp.cli.setting_options import apply_options, with_template_settings
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api_client import ServiceClient
-    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.api_client import Resource
 
     Document = dict[str, Any]
 
@@ -49,9 +48,8 @@ def write_pool(
     ] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the pool.")] = None,
 ) -> None:
-    target, client = service.target, service.client()
-    creates = ctx.command.name == "create"
-    found: Document = {"properties": {}} if creates else client.pool(target, name)
+    pool, creates = service.pools.at(name), ctx.command.name == "create"
+    found: Document = {"properties": {}} if creates else pool.get()
     before = found["properties"]
     template = before.get("template", {}) if file is None else _template(file)
     if creates:
@@ -59,7 +57,7 @@ def write_pool(
     properties: Document = {"template": apply_options(template, settings)}
     shown = before.get("description", "") if description is None else description
     properties |= {"description": shown} if shown else {}
-    written = put_pool(client, target, name, properties, found.get("etag", ""))
+    written = put_pool(pool, name, properties, found.get("etag", ""))
     after = written["properties"]
     service.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written)
     if not service.json and after["pendingNodeCount"]:
@@ -77,11 +75,11 @@ def _nodes(count: int) -> str:
     return f"{count} node is" if count == 1 else f"{count} nodes are"
 
 
-def put_pool(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, etag: str) -> Document:
+def put_pool(pool: Resource, name: str, properties: Document, etag: str) -> Document:
     from aks_flex_rp.api_client import RequestRefused
 
     try:
-        return client.put_pool(cluster, name, properties, etag)
+        return pool.put(properties, etag)
     except RequestRefused as refusal:
         if refusal.status != 412:
             raise
@@ -110,7 +108,7 @@ def _template(file: Path) -> Document:
 @with_service
 def show(service: ServiceOptions, name: PoolOption) -> None:
     """Show a pool: its template, revision and number of nodes."""
-    found = service.client().pool(service.target, name)
+    found = service.pools.at(name).get()
     properties = found["properties"]
     rows = {
         "name": found["name"],
@@ -136,7 +134,7 @@ def _barred(bar: Document) -> str:
 @with_service
 def show_all(service: ServiceOptions) -> None:
     """List the pools of a cluster."""
-    found = list(service.client().pools(service.target))
+    found = list(service.pools.list())
     rows = [
         (
             each["name"],
@@ -156,18 +154,24 @@ def delete(
     yes: YesOption = False,
 ) -> None:
     """Delete a pool without nodes, with its revisions."""
-    target = service.target
+    from aks_flex_rp.api_client import RequestRefused
+
     if not yes:
-        output.confirm(f"Delete the pool {name} of the cluster {target.name}?")
-    deleted = service.client().delete_pool(target, name)
-    service.print_result(f"{name} deleted" if deleted else f"pool {name} not found", {})
+        output.confirm(f"Delete the pool {name} of the cluster {service.target.name}?")
+    pool, exists = service.pools.at(name), True
+    try:
+        pool.get()
+    except RequestRefused as refusal:
+        exists = refusal.status != 404
+    pool.delete()
+    service.print_result(f"{name} deleted" if exists else f"pool {name} not found", {})
 
 
 @app.command()
 @with_service
 def revisions(service: ServiceOptions, name: PoolOption) -> None:
     """List the revisions of a pool's template, the newest first."""
-    found = list(service.client().pool_revisions(service.target, name))
+    found = list(service.pools.at(name, "revisions").list())
     rows = [
         (
             each["name"],
@@ -188,9 +192,8 @@ def diff(
     revision: RevisionOption = None,
 ) -> None:
     """Show what a revision changed, by default the newest one."""
-    client, target = service.client(), service.target
-    number = revision or client.pool(target, name)["properties"]["revision"]
-    found = client.pool_revision(target, name, number)
+    pool = service.pools.at(name)
+    found = pool.at("revisions", str(revision or pool.get()["properties"]["revision"])).get()
     lines = [
         f"{change['path']}: {_value(change.get('before'))} -> {_value(change.get('after'))}"
         for change in found["properties"]["changes"]
@@ -228,9 +231,9 @@ def apply(
             "--override-rollout is for exactly one node.",
             "Name it with --node. Nothing was changed.",
         )
-    result = service.client().apply_pool(
-        service.target, name, revision, node or (), downgrade=allow_downgrade, override=override_rollout
-    )
+    asked = {"revision": revision, "nodeNames": node}
+    asked |= {"allowDowngrade": allow_downgrade, "overrideRollout": override_rollout}
+    result = service.pools.at(name).act("apply", {key: value for key, value in asked.items() if value})
     applied = len(result["applied"])
     counts = f"{applied} node{'' if applied == 1 else 's'} changed, {len(result['unchanged'])} already there"
     service.print_result(f"{name} revision {result['revision']}: {counts}", result)
@@ -259,5 +262,5 @@ def allow_revision(
     revision: Annotated[int, typer.Option(metavar="N", min=1, help="Revision that a roll-out barred.")],
 ) -> None:
     """Lift the bar of a revision that failed, to try it again."""
-    found = service.client().allow_revision(service.target, name, revision)
+    found = service.pools.at(name).act("allowRevision", {"revision": revision})
     service.print_result(f"{name} revision {revision} is allowed", found)

@@ -28,7 +28,7 @@ from aks_flex_rp.cli.setting_options import with_rollout_options
 from aks_flex_rp.rollouts.states import NodeState
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api_client import RolloutClient
+    from aks_flex_rp.api_client import Resource
 
     Document = dict[str, Any]
 
@@ -60,12 +60,6 @@ DONE = {
 }
 
 
-def _rollouts(service: ServiceOptions, pool: str) -> RolloutClient:
-    from aks_flex_rp.api_client import RolloutClient
-
-    return RolloutClient(service.client(), service.target, pool)
-
-
 @app.command()
 @with_service
 @with_rollout_options
@@ -84,14 +78,14 @@ def create(
     With --wait, prints each change, and fails if the roll-out does not succeed. The same command
     again follows the same roll-out.
     """
-    rollouts = _rollouts(service, pool)
-    made = rollouts.create(name, _properties(settings))
+    rollout = service.pools.at(pool, "rollouts", name)
+    made = rollout.put(_properties(settings))
     again = f"aks-flex-rp rollout show --pool {pool} --name {name}{given_options(ctx)}"
     if not wait:
         service.print_result(f"{name} created, {progress_text(made['properties'])}", made)
         output.print_note(f"Follow it with `{again}`.")
         return
-    made = _followed(rollouts, made, again)
+    made = _followed(rollout, made, again)
     if made["properties"]["state"] == SUCCEEDED:
         service.print_result(f"{end_text(made)}.", made)
         return
@@ -108,12 +102,14 @@ def _properties(settings: NodeOptions) -> Document:
         raise CommandUsageError("rollout-option-invalid", text, error.hint) from None
 
 
-def _followed(rollouts: RolloutClient, made: Document, again: str) -> Document:
+def _followed(rollout: Resource, made: Document, again: str) -> Document:
+    from aks_flex_rp.api_client import follow_rollout
+
     def print_line(text: str) -> None:
         output.print_note(f"{time.strftime('%H:%M:%S')} {text}")
 
     try:
-        return rollouts.follow(made, print_line)
+        return follow_rollout(rollout, made, print_line)
     except KeyboardInterrupt:
         output.print_note(f"The roll-out {made['name']} continues. See it with `{again}`.")
         raise typer.Exit(INTERRUPTED) from None
@@ -123,7 +119,7 @@ def _followed(rollouts: RolloutClient, made: Document, again: str) -> Document:
 @with_service
 def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the roll-outs of a pool, the newest first."""
-    found = list(_rollouts(service, pool).list())
+    found = list(service.pools.at(pool, "rollouts").list())
     rows = [_row(each) for each in found]
     service.print_result(output.format_table(rows, COLUMNS, "No roll-outs."), found)
 
@@ -153,9 +149,9 @@ def show(
     name: RolloutName,
 ) -> None:
     """Show a roll-out: state, waves, gates and failed nodes."""
-    rollouts = _rollouts(service, pool)
-    found = rollouts.get(name)
-    bad = (each for state in BAD_STATES for each in rollouts.nodes(name, state=state))
+    rollout = service.pools.at(pool, "rollouts", name)
+    found = rollout.get()
+    bad = (each for state in BAD_STATES for each in rollout.entries("listNodes", state=state))
     failed = [] if service.json else list(islice(bad, MAX_FAILED + 1))
     more = f"aks-flex-rp rollout nodes --pool {pool} --name {name} --node-state Failed{given_options(ctx)}"
     service.print_result(output.with_command_name(format_rollout(found, failed, more)), found)
@@ -210,7 +206,9 @@ def nodes(
     wave: Wave = None,
 ) -> None:
     """List the nodes of a roll-out with their states."""
-    found = list(_rollouts(service, pool).nodes(name, state=node_state.value if node_state else "", wave=wave))
+    chosen = {"state": node_state, "wave": wave}
+    filters = {key: value for key, value in chosen.items() if value is not None}
+    found = list(service.pools.at(pool, "rollouts", name).entries("listNodes", **filters))
     rows = [_node_row(each) for each in found]
     service.print_result(output.format_table(rows, NODE_COLUMNS, "No nodes."), found)
 
@@ -235,7 +233,7 @@ def act(
     name: RolloutName,
 ) -> None:
     action = str(ctx.command.name)
-    found = _rollouts(service, pool).act(name, action)
+    found = service.pools.at(pool, "rollouts", name).act(action)
     service.print_result(f"{name} {DONE[action]}\n{progress_text(found['properties'])}", found)
 
 
@@ -256,7 +254,7 @@ def approve(
     ] = None,
 ) -> None:
     """Approve the next wave of a roll-out that waits for it."""
-    found = _rollouts(service, pool).act(name, "approve", {"gate": gate} if gate else {})
+    found = service.pools.at(pool, "rollouts", name).act("approve", {"gate": gate} if gate else None)
     service.print_result(f"{name} approved.\n{progress_text(found['properties'])}", found)
 
 
@@ -271,5 +269,5 @@ def delete(
     """Delete a roll-out that has ended, with its record. Barred revisions stay barred."""
     if not yes:
         output.confirm(f"Delete the record of the roll-out {name} of the pool {pool}?")
-    _rollouts(service, pool).delete(name)
+    service.pools.at(pool, "rollouts", name).delete()
     service.print_result(f"{name} deleted", {})

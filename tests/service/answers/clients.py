@@ -315,7 +315,7 @@ def sends_webhook(place: Place) -> str:
 
 def calls_service(place: Place) -> str:
     connection = api_client.ServiceConnection(place.https, CANARY, place.ca_file)
-    return Believed(repr(api_client.ServiceClient(connection).node(CLUSTER, "edge-1")))
+    return Believed(repr(api_client.Resource(api_client.ServiceClient(connection), CLUSTER.node("edge-1")).get()))
 
 
 def uses_blobs(place: Place) -> str:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.api.rollout_summary import INTERVAL_SECONDS, MAX_SILENCE_SECONDS
-from aks_flex_rp.api_client import RequestRefused, RolloutClient, ServiceUnreachable
+from aks_flex_rp.api_client import RequestRefused, Resource, ServiceUnreachable, follow_rollout
 from aks_flex_rp.arm.ids import ClusterId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Document = dict[str, Any]
 
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
@@ -38,20 +36,21 @@ class Answers:
             raise answer
         return answer
 
-    def pages(self, path: str) -> Iterator[Document]:
-        raise AssertionError(f"No list of {path} was expected.")
-
 
 def rollout(state: str, **properties: Any) -> Document:
     wave = {"wave": 1, "nodes": 2, "updated": 1, "updating": 1}
     return {"name": "may", "properties": {"state": state, "wave": 1, "waveProgress": [wave], **properties}}
 
 
+def may(service: Answers) -> Resource:
+    return Resource(cast("Any", service), PLANT.pool("pumps")).at("rollouts", "may")
+
+
 def follow(*answers: Document | Exception) -> tuple[Document, list[str], list[float]]:
     lines: list[str] = []
     sleeps: list[float] = []
-    client = RolloutClient(cast("Any", Answers([*answers])), PLANT, "pumps")
-    return client.follow(rollout("Running"), lines.append, sleeps.append), lines, sleeps
+    followed = may(Answers([*answers]))
+    return follow_rollout(followed, rollout("Running"), lines.append, sleeps.append), lines, sleeps
 
 
 def test_each_change_is_printed_once_until_the_end() -> None:
@@ -90,7 +89,7 @@ def test_following_ends_if_the_rollout_was_deleted() -> None:
 def test_nodes_are_read_page_by_page_with_the_same_filter() -> None:
     service = Answers([{"value": [{"name": "a"}], "after": "1/a"}, {"value": [{"name": "b"}]}])
 
-    found = list(RolloutClient(cast("Any", service), PLANT, "pumps").nodes("may", state="Failed", wave=1))
+    found = list(may(service).entries("listNodes", state="Failed", wave=1))
 
     assert [each["name"] for each in found] == ["a", "b"]
     path = "/flexNodePools/pumps/rollouts/may/listNodes"
@@ -103,6 +102,6 @@ def test_nodes_are_read_page_by_page_with_the_same_filter() -> None:
 def test_names_cannot_change_the_path() -> None:
     service = Answers([{}])
 
-    RolloutClient(cast("Any", service), PLANT, "a/../b").act("may?x=y", "pause")
+    may(service).at("a/../b", "may?x=y").act("pause")
 
-    assert service.requests[0][1].endswith("/rollouts/may%3Fx%3Dy/pause")
+    assert service.requests[0][1].endswith("/may/a%2F..%2Fb/may%3Fx%3Dy/pause")

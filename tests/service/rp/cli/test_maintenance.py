@@ -203,6 +203,6 @@ def test_audit_command_filters_events_by_time_node_action_and_caller(worked: Loc
 
 def test_cli_client_reads_all_pages_of_audit(worked: LocalService) -> None:
     with worked.serving():
-        found = list(ServiceOptions(state=worked.state).client().audit(page_size=3))
+        found = list(ServiceOptions(state=worked.state).client.audit(page_size=3))
 
     assert [each["sequence"] for each in found] == [4, 3, 2, 1]

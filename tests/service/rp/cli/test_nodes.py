@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,9 @@ import pytest
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.api_client import ServiceClient, ServiceConnection
+from aks_flex_rp.api_client import Resource
 from aks_flex_rp.cli.command_context import ServiceOptions
-from aks_flex_rp.cli.node_write_commands import WriteFlags, update_node
+from aks_flex_rp.cli.node_write_commands import update_node
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.keyed_nodes import ONE, observe
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_rp.arm.ids import ClusterId
     from tests.service.rp.api.service_harness import Running
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
@@ -247,7 +247,7 @@ def test_cli_client_reads_all_pages_of_node_list(person: Person) -> None:
     for number in range(5):
         person.does(f"node create --cluster plant --name edge-{number}")
 
-    found = ServiceOptions(state=person.state).client().nodes(PLANT, page_size=2)
+    found = ServiceOptions(cluster=str(PLANT), state=person.state).nodes.list(page_size=2)
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
@@ -331,37 +331,41 @@ def test_cli_commands_do_not_create_missing_state_directory(tmp_path: Path) -> N
     assert not person.state.exists()
 
 
-class Interrupted(ServiceClient):
-    """A client with one concurrent change of a node directly after its read."""
+@dataclass(frozen=True)
+class Interrupted(Resource):
+    """A node with one concurrent change directly after its read."""
 
-    def __init__(self, connection: ServiceConnection, act: Callable[[], object]) -> None:
-        super().__init__(connection)
-        self._acts = iter([act])
+    acts: list[Callable[[], object]] = field(default_factory=list)
 
-    def node(self, cluster: ClusterId, name: str) -> dict[str, Any]:
-        found = super().node(cluster, name)
-        for act in self._acts:
-            act()
+    def get(self) -> dict[str, Any]:
+        found = super().get()
+        while self.acts:
+            self.acts.pop()()
         return found
+
+
+def interrupted(person: Person, line: str) -> Interrupted:
+    node = ServiceOptions(cluster=str(PLANT), state=person.state).nodes.at("edge-1")
+    return Interrupted(node.service, node.path, [lambda: person.does(line)])
 
 
 def test_node_update_merges_with_concurrent_change_of_other_property(person: Person) -> None:
     person.does("node create --cluster plant --name edge-1 --max-pods 50")
     line = "node update --cluster plant --name edge-1 --label site=north"
-    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(line))
+    node = interrupted(person, line)
 
-    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60, labels=["rack=7"]), WriteFlags())
+    written = update_node(node, None, NodeOptions(max_pods=60, labels=["rack=7"]), {})
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
 def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Person) -> None:
     person.does("node create --cluster plant --name edge-1 --max-pods 50")
     line = "node update --cluster plant --name edge-1 --max-pods 70"
-    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(line))
+    node = interrupted(person, line)
 
     with pytest.raises(ConfigError, match=r"nodeConfig\.maxPods") as caught:
-        update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
+        update_node(node, None, NodeOptions(max_pods=60), {})
     assert caught.value.name == "node-conflict"
 
-    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), WriteFlags())
+    written = update_node(node, None, NodeOptions(max_pods=60), {})
     assert written["properties"]["nodeConfig"]["maxPods"] == 60

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.api_client import ServiceClient
 from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.cli.pool_commands import put_pool
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION, PLANT
@@ -123,13 +122,13 @@ def test_existing_pool_is_updated_or_another_name_is_chosen(person: Person) -> N
 
 def test_concurrent_change_of_a_pool_is_refused(person: Person) -> None:
     person.does(f"pool create {POOL}")
-    client = ServiceClient(ServiceOptions(state=person.state).connection())
-    before = client.pool(PLANT, "edge")
+    pool = ServiceOptions(cluster=str(PLANT), state=person.state).pools.at("edge")
+    before = pool.get()
     person.does(f"pool update --max-pods 50 {POOL}")
     with pytest.raises(ConfigError) as caught:
-        put_pool(client, PLANT, "edge", {"template": {}}, before["etag"])
+        put_pool(pool, "edge", {"template": {}}, before["etag"])
     assert caught.value.name == "pool-conflict"
-    put_pool(client, PLANT, "edge", {"template": {}}, client.pool(PLANT, "edge")["etag"])
+    put_pool(pool, "edge", {"template": {}}, pool.get()["etag"])
 
 
 def test_refused_nodes_are_named_and_can_be_corrected(person: Person) -> None:
