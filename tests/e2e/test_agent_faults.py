@@ -114,7 +114,7 @@ def test_unreachable_api_server_is_reported(lab: Lab, machine: EdgeMachine) -> N
     given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
     assert "198.18.0.99" in join_error(machine, 4)
-    forced = join_error(machine, 6, "--skip", "all")
+    forced = join_error(machine, 6, "--skip-phase", "preflight")
 
     assert "api-server-unreachable" in forced
     assert "https://198.18.0.99:443" in forced
@@ -134,7 +134,7 @@ def test_wrong_cluster_ca_is_reported(lab: Lab, machine: EdgeMachine, tmp_path: 
     )
 
     assert "api-server" in join_error(machine, 4)
-    assert "api-server-untrusted" in join_error(machine, 6, "--skip", "all")
+    assert "api-server-untrusted" in join_error(machine, 6, "--skip-phase", "preflight")
 
     advice("api-server-untrusted", "Copy `certificate-authority-data` from a working kubeconfig")
     [working] = json.loads(lab.cluster.run("config", "view", "--raw", "-o", "json").out)["clusters"]
@@ -156,7 +156,7 @@ def test_refused_bootstrap_token_is_reported_and_never_shown(lab: Lab, machine: 
     secret = "abcdef.0123456789abcdef"
     given(lab, machine, azure={"bootstrapToken": {"token": secret}})
 
-    early, forced = join_error(machine, 4), join_error(machine, 6, "--skip", "all")
+    early, forced = join_error(machine, 4), join_error(machine, 6, "--skip-phase", "preflight")
 
     assert "token" in early
     assert "bootstrap-token-rejected" in forced
@@ -177,18 +177,18 @@ def test_token_without_roles_joins_after_they_are_bound(lab: Lab, machine: EdgeM
     other = json.dumps({"stringData": {"auth-extra-groups": GROUP}})
     lab.cluster.run("patch", *secret, "--patch", other)
     given(lab, machine, azure={"bootstrapToken": {"token": token}}, agent={"joinSeconds": 15})
-    assert "bootstrap-token-forbidden" in join_error(machine, 6, "--skip", "all")
+    assert "bootstrap-token-forbidden" in join_error(machine, 6, "--skip-phase", "preflight")
 
     advice("bootstrap-token-forbidden", "Bind the token's group to the ClusterRole `system:node-bootstrapper`")
     bound = ("--clusterrole=system:node-bootstrapper", f"--group={GROUP}")
     lab.cluster.run("create", "clusterrolebinding", "remedies", *bound)
     try:
-        assert "certificate-not-issued" in join_error(machine, 6, "--skip", "all")
+        assert "certificate-not-issued" in join_error(machine, 6, "--skip-phase", "preflight")
         for request in pending_requests(lab):
             kubectl, *words = command("certificate-not-issued", "kubectl certificate approve", NAME=request)
             assert kubectl == "kubectl"
             lab.cluster.run(*words)
-        flex(machine, "bootstrap", "--skip", "all")
+        flex(machine, "bootstrap", "--skip-phase", "preflight")
     finally:
         lab.cluster.run("delete", "clusterrolebinding", "remedies")
 

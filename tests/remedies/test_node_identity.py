@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_node.agent.bootstrap.prerequisites import provider_announcement
+from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
 from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.progress import ProgressReporter
 from tests.remedies.azure_harness import by_secret, error_of, running_azure
 from tests.remedies.catalogue import advice, command
 from tests.service.agent.daemon.harness import PROGRAM
@@ -130,9 +132,11 @@ def announce(cloud: Cloud, provider: str, principal: EntraPrincipal) -> None:
     document["provider"] = {**own, "caCertData": document["azure"]["caCertData"]}
     loaded = load_text(json.dumps(document), "test", {}, {})
     engine = engine_on(empty_host(), loaded.config, Machine(hostname="edge-1", program=PROGRAM))
-    found = provider_announcement(engine, loaded)
-    assert found
-    found()
+    source = FromLocalFile(engine.host, ConfigSelection(), loaded)
+    source.fetch(ProgressReporter())
+    with source.register(engine, print) as registration:
+        assert registration.start
+        registration.start()
 
 
 @pytest.mark.parametrize("corrected", ["the resource", "the machine's identity"])

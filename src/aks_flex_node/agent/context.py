@@ -13,22 +13,17 @@ from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId, configured_pool, parse_pool_id
 from aks_flex_node.agent.argument_eraser import erase_argument
 from aks_flex_node.agent.cluster import discovery
-from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
-from aks_flex_node.agent.config.remote import ConfigBundle, fetch_config, select_config_url
+from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import ConfigSourceKind, log_file
-from aks_flex_node.agent.enrolment import enrol
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
-from aks_flex_node.agent.first_contact import fetch_with_key
-from aks_flex_node.agent.identity.node_key import NodeKeyStore
-from aks_flex_node.agent.machine import UNIT_FILE, Machine, identify_machine, read_machine
+from aks_flex_node.agent.machine import UNIT_FILE, Machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.api import config_urls
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.host.real import RealHost
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.sources import SettingsSource
-    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.api.config_urls import ConfigUrl
 
 
@@ -171,67 +165,6 @@ def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[Set
     return [pool_facts.config_source(facts, applied_config())]
 
 
-def load_or_fetch_config(
-    selection: ConfigSelection, progress: ProgressReporter | None = None
-) -> tuple[LoadedConfig, ConfigBundle | None]:
-    """Loads the configuration from a file or a URL; returns it with the bundle if it was fetched by this call.
-
-    With the URL of an enrolment, that makes this machine a node, which only a join may do: it gives its `progress`.
-    """
-    if selection.url is None:
-        return load_config(selection), None
-    flags = parse_settings(selection.sets or ())
-    if config_store.is_fetched_from(RealHost(), selection.url):
-        return loader.load(Path(CURRENT_CONFIG), os.environ, flags), None
-    from aks_flex_node.agent.reconcile.program_stager import artifact_sources
-
-    settings = loader.load_fetch_settings(os.environ, flags)
-    machine = identify_machine(RealHost(), selection.url.origin)
-    sources = artifact_sources(settings)
-    url, data_dir, bundle = selection.url, str(settings.paths.data_dir), None
-    if url.is_enrolment:
-        bundle = enrol(RealHost(), url, settings, sources, machine, progress)
-    elif url.key or os.geteuid() != 0:  # a storage account binds no key, and only root may keep one
-        bundle = fetch_config(url, sources, machine=machine)
-        if bundle.key_url:
-            url = config_urls.parse(bundle.key_url)
-    if bundle is None or bundle.key_url:
-        bundle = fetch_with_key(
-            RealHost(), data_dir, lambda prove: fetch_config(url, sources, machine=machine, prove=prove)
-        )
-    loader.refuse_local_settings(bundle.text, selection.url.origin)
-    loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
-    if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:
-        bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(completed.config))
-        loaded = completed
-    if other := files.find_config(os.environ, files.CONFIG_DIRECTORY):
-        loaded.warnings.append(
-            f"{other} exists: later commands without the URL use it. Remove it if you do not need it."
-        )
-    return loaded, bundle
-
-
-def skip_enrolment(host: Host, selection: ConfigSelection, progress: ProgressReporter) -> ConfigSelection:
-    """Selects the stored configuration instead of the URL of an enrolment, on a machine that has joined: the provider
-    would refuse it, because its key already belongs to its node.
-    """
-    key = NodeKeyStore(host).read()
-    if selection.url is None or not selection.url.is_enrolment or key is None or not key.is_bound:
-        return selection
-    try:
-        config = load_stored(host, CURRENT_CONFIG)
-    except (ConfigError, OSError):
-        return selection
-    if not has_kubelet_credential(host, config):
-        return selection
-    node = node_state.load(host, config).node
-    progress.message(
-        f"This machine has joined{f' as node {node}' if node else ''}, so the URL is not used: its stored "
-        "configuration is. To make this machine another node, run `aks-flex-node unbootstrap` first."
-    )
-    return replace(selection, config=Path(CURRENT_CONFIG), url=None)
-
-
 def parse_settings(assignments: Sequence[str]) -> dict[str, object]:
     """Parses `key.path=value` assignments of `--set` into a mapping."""
     found: dict[str, object] = {}
@@ -294,11 +227,6 @@ def _stored_source() -> ConfigSourceKind | None:
         return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG)).config)
     except ConfigError:
         return "provider"  # so that a damaged configuration is reported, not replaced
-
-
-def has_credentials(config: NodeConfig) -> bool:
-    """Returns whether this machine has the kubelet's credential for the cluster, and can read it."""
-    return has_kubelet_credential(RealHost(), config)
 
 
 def ledger_paths(config: NodeConfig) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.service.rp.cli.cli_harness import Person
 
 NUMBERS = itertools.count(1)
-ONLY = ("--only", "credentials", "--skip", "all", "--set", "artifacts.attempts=1")
+ONLY = ("--only", "credentials", "--skip-phase", "preflight", "--set", "artifacts.attempts=1")
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 

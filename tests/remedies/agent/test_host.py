@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from tests.remedies.agent.sandbox import Sandbox
 
-CREDENTIALS = ("bootstrap", "--only", "credentials", "--skip", "all")
-SYSTEM = ("bootstrap", "--only", "system", "--skip", "all")
+CREDENTIALS = ("bootstrap", "--only", "credentials", "--skip-phase", "preflight")
+SYSTEM = ("bootstrap", "--only", "system", "--skip-phase", "preflight")
 CA = "/etc/kubernetes/certs/ca.crt"
 
 
@@ -132,7 +132,18 @@ def waiting(machine: Sandbox, tmp_path: Path) -> Iterator[tuple[list[str], threa
     with bundle_server(tmp_path / "tls") as server:
         server.answers["/configs/one"] = [Answer(body=body)]
         server.before_answer = lambda: go.wait(120)
-        yield ["bootstrap", "--only", "credentials", "--skip", "all", "--config-url", server.url("/configs/one")], go
+        yield (
+            [
+                "bootstrap",
+                "--only",
+                "credentials",
+                "--skip-phase",
+                "preflight",
+                "--config-url",
+                server.url("/configs/one"),
+            ],
+            go,
+        )
         go.set()
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.refusals import ApprovalPendingError, parse_pending
-from aks_flex_node.agent.config.remote import ConfigBundle
-from aks_flex_node.agent.context import ConfigSelection, skip_enrolment
-from aks_flex_node.agent.enrolment import (
+from aks_flex_node.agent.bootstrap.sources.enrolment import (
     LONGEST_PAUSE,
     approval_message,
     parse_mac_addresses,
     read_facts,
     wait_for_approval,
 )
+from aks_flex_node.agent.bootstrap.sources.selection import skip_enrolment
+from aks_flex_node.agent.config.refusals import ApprovalPendingError, parse_pending
+from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.bootstrap.workflow import discarded_key_on_refusal
+from aks_flex_node.agent.bootstrap import phases
+from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl
+from aks_flex_node.agent.bootstrap.sources.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
 from aks_flex_node.agent.config.remote import ConfigBundle
-from aks_flex_node.agent.context import ledger_paths
-from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
+from aks_flex_node.agent.context import ConfigSelection, ledger_paths
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_rp.auth.node_assertions import verify_proof
 from tests.unit.agent.builders import config_of, empty_host, engine_on
@@ -185,7 +187,9 @@ def test_key_of_a_node_survives_the_url_of_another_node() -> None:
     assert pending is not None
     assert (pending.thumbprint, pending.audience, bundle.key) == (own.thumbprint, own.audience, provider.bound)
 
-    with pytest.raises(MachineError), discarded_key_on_refusal(bundle, host):
+    url = config_urls.parse("https://rp.example/configs/secret")
+    source = FromConfigUrl(host, ConfigSelection(url=url), url, bundle)
+    with pytest.raises(MachineError), source.explain_failure(phases.IDENTITY, config_of()):
         raise MachineError("config-node-mismatch", "This machine is another node.", "Use the URL of this node.")
 
     assert store.read() == own

@@ -6,22 +6,20 @@ A token works for one certificate. It is used up when a power cut loses the cert
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.bootstrap import pool_join
 from aks_flex_node.agent.components import credentials
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.config_sources.selection import open_source
-from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CURRENT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
-from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aks_flex_node.agent.config_sources.source import BootstrapTokenGrant, ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -63,22 +61,3 @@ def install_bootstrap_token(engine: Engine, grant: BootstrapTokenGrant) -> None:
     if grant.is_stored:
         host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
     engine.apply(credentials.COMPONENT)
-
-
-@contextmanager
-def explain_used_token(engine: Engine) -> Iterator[None]:
-    """Explains a rejected bootstrap token that came from a configuration URL, which is valid for one attempt."""
-    try:
-        with pool_join.explain_expired_token(engine.config):
-            yield
-    except ClusterError as error:
-        if error.name != "bootstrap-token-rejected" or engine.host.stat(CONFIG_URL_DIGEST) is None:
-            raise
-        name = engine.machine.node_name(engine.config)
-        raise ClusterError(
-            "bootstrap-token-rejected",
-            "The API server rejects the bootstrap token. It came with the configuration URL, and both are valid for "
-            "one join attempt and at most one day.",
-            f"Run `aks-flex-rp node join-command --name {name}` where the provider runs, then run the printed "
-            "command on this machine. Installed components are kept.",
-        ) from error

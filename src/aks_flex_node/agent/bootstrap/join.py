@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.bootstrap import phases, pod_cleanup
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.components import agent, credentials, kubelet, kubernetes
 from aks_flex_node.agent.components.catalog import SEQUENCE
@@ -23,21 +23,19 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from aks_flex_node.agent.bootstrap.phases import JoinPhase
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
 
-READINESS = "readiness"  # the step after which the node is Ready
-
 
 @frozen
 class PrerequisiteStage:
     """A stage that must complete before components are applied: Azure Arc registration or the VPN connection."""
 
-    name: str
-    title: str
+    phase: JoinPhase
     started: Phase
     completed: Phase
     failed: Phase
@@ -65,7 +63,7 @@ class NodeJoin:
         self._before = before = node_state.load(engine.host, engine.config)
         initialize(engine, self.progress)
         self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
-        with self._record_failure("artifacts"):
+        with self._record_failure(phases.ARTIFACTS.name):
             engine.prepare(components)
         self._run_prerequisites()
         # Whether the selected components result in a running node that can become Ready.
@@ -105,7 +103,7 @@ class NodeJoin:
         """Runs the prerequisite stages while programs are downloaded in the background."""
         for stage in self.prerequisites:
             self._save_state(stage.started)
-            with self._step(stage.name, stage.title, stage.failed):
+            with self._step(stage.phase.name, stage.phase.title, stage.failed):
                 stage.run()
             self._save_state(stage.completed)
         if self.prerequisites and self.reread_machine:
@@ -115,7 +113,7 @@ class NodeJoin:
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Waits until the node is registered, applies its pod network, and waits until it is Ready."""
         assert self.readiness  # noqa: S101 - checked by the caller
-        with self._step(READINESS, "the node is registered and Ready"):
+        with self._step(phases.READINESS.name, phases.READINESS.title):
             # A kubelet requests a lost certificate, and creates a lost Node, only when it starts.
             started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
             if not started and self.readiness.needs_kubelet_restart():
@@ -173,7 +171,11 @@ class NodeJoin:
             yield
         except FlexError as error:
             self.progress.step_failed(name, error)
-            if self._before.phase is Phase.NODE_JOINED and name != READINESS and not self.engine.applied_actions:
+            if (
+                self._before.phase is Phase.NODE_JOINED
+                and name != phases.READINESS.name
+                and not self.engine.applied_actions
+            ):
                 node_state.save(self.engine.host, self.engine.config, self._before)  # the node is as it was
             else:
                 self._save_state(failed, step=name, error=error.name, message=error.message)

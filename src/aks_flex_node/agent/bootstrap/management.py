@@ -55,11 +55,11 @@ def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None) -> st
     )
 
 
-def describe_service(host: Host, node: str, *, follows: bool, fetched: bool) -> str:
+def describe_service(host: Host, node: str, *, follows: bool, has_bound_key: bool) -> str:
     """Returns what the daemon's service does from now on. `follows` tells whether the node follows a provider or a
-    pool, and `fetched` whether this run has fetched its configuration, and so has a key that the provider accepts.
+    pool, and `has_bound_key` whether the provider has bound the key of this machine in this run.
     """
-    if follows and not fetched and is_key_refused(host):
+    if follows and not has_bound_key and is_key_refused(host):
         return (
             "aks-flex-node.service runs, but the provider refuses the key of this machine and does not manage this "
             f"node. Run `aks-flex-rp node join-command --name {node}` where the provider runs, and the printed "

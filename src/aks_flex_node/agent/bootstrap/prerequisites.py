@@ -4,24 +4,23 @@ provider. Also reverts them.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import registration
 from aks_flex_node.agent.arc.registration_state import ArcRecordStore
-from aks_flex_node.agent.bootstrap import pool_join
+from aks_flex_node.agent.bootstrap import phases
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
+from aks_flex_node.agent.bootstrap.sources.aks_pool import machine_cleanup
 from aks_flex_node.agent.cluster import discovery
-from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
-from aks_flex_node.agent.machine import identify_machine
+from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
+from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.provider.provider_client import (
     ProviderClient,
     ProviderRequestError,
-    announce_node,
     provider_endpoint,
 )
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.discovery import ClusterFacts
-    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.progress import NoteProgress
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
         str, str, Callable[[], list[str]]
     ]  # name, title, and a function that returns the remaining manual commands
 
-ANNOUNCE_SECONDS = 120.0
 MACHINE_CLEANUP = "machine"  # name of the cleanup of the node's Machine in an AKS pool
 
 
@@ -76,7 +73,7 @@ def sign_in_operator(engine: Engine) -> None:
     if not azure_sign_in.offers_device_sign_in() or config.azure.service_principal:
         return
     registers = config.azure.arc.enabled and not ArcRecordStore(engine.host, config).current.settled
-    connects = config.azure.vpn.enabled and not context.has_credentials(config)
+    connects = config.azure.vpn.enabled and not has_kubelet_credential(engine.host, config)
     if registers or connects:
         azure_sign_in.sign_in(config, f"{resource_manager(config)}/.default", operator=True)
 
@@ -86,8 +83,8 @@ def prerequisite_stages(engine: Engine, note: NoteProgress) -> list[Prerequisite
     if config.azure.arc.enabled:
         from aks_flex_node.agent.arc.registration import ArcRegistration
 
-        phases = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
-        found.append(PrerequisiteStage("arc", "Azure Arc registration", *phases, ArcRegistration(engine, note).run))
+        states = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
+        found.append(PrerequisiteStage(phases.ARC, *states, ArcRegistration(engine, note).run))
     if config.azure.vpn.enabled:
         from aks_flex_node.agent.vpn.connection import VpnConnection
 
@@ -95,8 +92,8 @@ def prerequisite_stages(engine: Engine, note: NoteProgress) -> list[Prerequisite
             VpnConnection(engine, note).run()
             grant_vpn_renewal(engine, note)
 
-        phases = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
-        found.append(PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, connect))
+        states = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
+        found.append(PrerequisiteStage(phases.VPN, *states, connect))
     return found
 
 
@@ -208,7 +205,7 @@ def azure_cleanups(engine: Engine, note: NoteProgress) -> list[AzureCleanup]:
     from aks_flex_node.agent.arc.registration import ArcRegistration
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
-    machine = pool_join.machine_cleanup(engine, note)
+    machine = machine_cleanup(engine, note)
     return [
         *([(MACHINE_CLEANUP, "delete the Machine from its AKS pool", machine)] if machine else []),
         ("vpn", "remove this machine from the VPN gateway", VpnConnection(engine, note).remove_from_azure),
@@ -258,47 +255,3 @@ def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     found += [f"delete the role assignment {each}" for each in arc.assignments]
     found += [f"unregister {arc.machine} from Azure Arc"] if arc.connected else []
     return [*found, *(["remove azcmagent, its users and its directories"] if arc.installed else [])]
-
-
-def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], None] | None:
-    """Returns a function that announces this node to its provider, or None if no announcement is required."""
-    config = engine.config
-    if kubelet_auth(config) == "bootstrapToken" or not config.provider.url or target_cluster(config) is None:
-        return None
-
-    def announce() -> None:
-        # Use the identity of this join; one stored by an earlier join may differ.
-        node = context.node_name(engine)
-        tokens = ProviderTokens(engine.machine.program, loaded.text)
-        endpoint = provider_endpoint(config, node)
-        machine = identify_machine(engine.host, endpoint.origin)
-        _announce_with_retry(ProviderClient(endpoint, config, tokens, machine=machine))
-
-    return announce
-
-
-def _announce_with_retry(provider: ProviderClient) -> None:
-    """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
-    from aks_flex_node.agent.config.refusals import node_on_another_machine
-    from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
-
-    end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
-    while True:
-        try:
-            return announce_node(provider)
-        except ProviderRequestError as error:
-            result = error.result
-            if result.state in MACHINE_STATES.values():
-                raise node_on_another_machine(result.message) from None
-            if time.monotonic() + pause > end or not result.is_transient:
-                raise FlexError(
-                    "identity-registration-failed",
-                    f"The provider rejected this node's identity: {result.message}",
-                    "Check the node resource with `aks-flex-rp node show`: its `azureAuth` must name this node's "
-                    "identity.",
-                    retryable=True,
-                ) from None
-        finally:
-            provider.close()
-        time.sleep(pause)
-        pause = min(pause * 2, 15.0)

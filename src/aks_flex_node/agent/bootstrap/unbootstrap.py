@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context, paths
 from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
 from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
@@ -323,7 +324,7 @@ def unbootstrap_node(
 def _node_removal(engine: Engine, seconds: float) -> NodeRemoval | None:
     """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
     config, node = engine.config, context.node_name(engine)
-    if not context.has_credentials(config) or not config.node.kubelet.server_url:
+    if not has_kubelet_credential(engine.host, config) or not config.node.kubelet.server_url:
         return None
     from_provider = any(Path(path).exists() for path in (paths.CONFIG_URL_DIGEST, paths.CONFIG_VERSION_FILE))
     waits = (from_provider or context.is_managed()) and not config.azure.target_agent_pool_name

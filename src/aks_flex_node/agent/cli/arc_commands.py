@@ -64,6 +64,7 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()
@@ -72,7 +73,7 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     if not records.exists:
         terminal.print_message("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
         return
-    if context.has_credentials(engine.config):
+    if has_kubelet_credential(engine.host, engine.config):
         prerequisites.refuse_arc_in_use(engine.config)
     if not yes:
         typer.confirm(f"Unregister {records.current.machine or 'this machine'} from Azure Arc?", abort=True, err=True)

@@ -23,6 +23,7 @@ from aks_flex_node.agent.cli.options import (
     Only,
     Sets,
     Skip,
+    SkipPhase,
     Yes,
 )
 from aks_flex_node.host.host import Host, read_text
@@ -30,11 +31,11 @@ from aks_flex_node.host.host import Host, read_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from aks_flex_node.agent.bootstrap.phases import ChosenPhases
     from aks_flex_node.agent.context import ConfigSelection, DaemonMode
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.settings.models import NodeConfig
 
 
 def agent(
@@ -45,6 +46,7 @@ def agent(
     aks_pool: AksPool = None,
     sets: Sets = None,
     skip: Skip = None,
+    skip_phase: SkipPhase = None,
     bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join without the daemon.")] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run the daemon in this process instead of as a service.")
@@ -69,6 +71,7 @@ def agent(
     Example: aks-flex-node agent --aks-pool /subscriptions/.../managedClusters/NAME/agentPools/POOL
     """
     from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap import phases
 
     daemon_mode = (
         context.DaemonMode.NONE
@@ -81,7 +84,7 @@ def agent(
         config, sets, config_url, config_url_file, plain=http_to_loopback, aks_pool=aks_pool
     )
     offer_device_sign_in(no_input=no_input)
-    _join(selection, skip or [], daemon_mode=daemon_mode)
+    _join(selection, skip, phases.choose_phases(skip=skip_phase or ()), daemon_mode)
     if daemon_mode is context.DaemonMode.FOREGROUND:
         from aks_flex_node.agent.cli.internal_commands import run_daemon_command
 
@@ -96,9 +99,10 @@ def bootstrap(
     aks_pool: AksPool = None,
     sets: Sets = None,
     skip: Skip = None,
+    skip_phase: SkipPhase = None,
     only: Only = None,
     start: From = "",
-    steps: Annotated[bool, typer.Option("--list", help="List the steps and their components.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the phases of a join.")] = False,
     dry_run: DryRun = False,
     no_input: NoInput = False,
     json: Json = False,
@@ -109,39 +113,42 @@ def bootstrap(
     what differs and restarts only services whose inputs changed.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.components import catalog
+    from aks_flex_node.agent.bootstrap import phases
 
-    if steps and json:
-        return terminal.print_json([vars(step) for step in catalog.BOOTSTRAP_STEPS])
-    if steps:
-        rows = [(str(step.number), step.title, step.home, step.what) for step in catalog.BOOTSTRAP_STEPS]
-        return terminal.print_table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
-    chosen = catalog.select_components(only or (), start)
+    if listed:
+        rows = [(phase.name, phase.title, "yes" if phase.optional else "no") for phase in phases.JOIN_PHASES]
+        if json:
+            terminal.print_json(
+                [{"name": name, "title": title, "optional": text == "yes"} for name, title, text in rows]
+            )
+        else:
+            terminal.print_table(("PHASE", "TITLE", "OPTIONAL"), rows)
+        return
+    chosen = phases.choose_phases(only or (), start, skip_phase or ())
     selection = context.config_selection(
         config, sets, config_url, config_url_file, plain=http_to_loopback, aks_pool=aks_pool
     )
     if dry_run:
-        from aks_flex_node.agent.bootstrap.pool_join import complete_from_pool
+        from aks_flex_node.agent.bootstrap.sources.selection import select_source
         from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
+        from aks_flex_node.host.real import RealHost
 
         context.require_root()
-        loaded, _ = context.load_or_fetch_config(selection)
-        loaded, _ = complete_from_pool(selection, loaded, TerminalProgress())
-        _show_plan(context.make_engine(loaded.config), chosen, json=json)
+        loaded = select_source(RealHost(), selection, TerminalProgress()).preview(TerminalProgress())
+        _show_plan(context.make_engine(loaded.config), chosen.components, json=json)
     else:
         offer_device_sign_in(no_input=no_input)
-        _join(selection, skip or [], chosen)
-    return None
+        _join(selection, skip, chosen)
 
 
 def plan(config: Config = None, sets: Sets = None, only: Only = None, start: From = "", json: Json = False) -> None:
     """Show what `bootstrap` would change, as a diff. Changes nothing."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.components import catalog
+    from aks_flex_node.agent.bootstrap.phases import choose_phases
 
-    chosen = catalog.select_components(only or (), start)
+    chosen = choose_phases(only or (), start)
     context.require_root()
-    _show_plan(context.command_engine(config, sets), chosen, json=json)
+    _show_plan(context.command_engine(config, sets), chosen.components, json=json)
 
 
 def missing_credential(engine: Engine) -> list[dict[str, str]]:
@@ -243,17 +250,21 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
 
 def _join(
     selection: ConfigSelection,
-    skip: list[str],
-    components: Sequence[Component] | None = None,
+    skipped_checks: Sequence[str] | None,
+    chosen: ChosenPhases,
     daemon_mode: DaemonMode | None = None,
-) -> NodeConfig:
+) -> None:
     from aks_flex_node.agent import public_status
     from aks_flex_node.agent.bootstrap.workflow import bootstrap_node
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
     try:
-        return bootstrap_node(
-            selection, TerminalProgress(), skip=skip, components=components, daemon_mode=daemon_mode
+        bootstrap_node(
+            selection,
+            TerminalProgress(),
+            skipped_checks=skipped_checks or (),
+            chosen=chosen,
+            daemon_mode=daemon_mode,
         )
     finally:
         public_status.refresh()

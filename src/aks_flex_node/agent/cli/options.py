@@ -38,12 +38,16 @@ Sets = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Skip = Annotated[
     list[str] | None,
-    typer.Option("--skip", metavar="CHECK", help="Skip a preflight check; `all` skips all; repeatable."),
+    typer.Option("--skip", metavar="CHECK", help="Skip a preflight check; repeatable."),
+]
+SkipPhase = Annotated[
+    list[str] | None,
+    typer.Option("--skip-phase", metavar="PHASE", help="Skip an optional phase of `bootstrap --list`; repeatable."),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="COMPONENT", help="Only this component; repeatable.")
+    list[str] | None, typer.Option("--only", metavar="PHASE", help="Only this phase of a component; repeatable.")
 ]
-From = Annotated[str, typer.Option("--from", metavar="COMPONENT", help="Start with this component.")]
+From = Annotated[str, typer.Option("--from", metavar="PHASE", help="Start with this phase of a component.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask, for example to sign in to Azure.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the actions without applying them.")]

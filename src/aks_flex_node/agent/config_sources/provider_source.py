@@ -14,7 +14,6 @@ from aks_flex_node.agent.config_sources.source import (
     SourceDescription,
     SourceKind,
 )
-from aks_flex_node.agent.first_contact import prover
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NEXT_CONFIG
@@ -110,7 +109,7 @@ class ProviderSource:
     def issue_bootstrap_token(self) -> BootstrapTokenGrant:
         url = config_urls.parse(str(self.client.post_action("regenerateToken").get("configUrl") or ""))
         key = NodeKeyStore(self.client.assertions.host).read() if self.client.assertions else None
-        prove = prover(key.private_key) if key else None
+        prove = key.prove if key else None
         fetched = fetch_config(url, proxy_options(self.config), machine=self.client.machine, prove=prove)
         token = (stored_config.parse_config(fetched.text).get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):

@@ -40,6 +40,10 @@ class StoredKey:
     def is_bound(self) -> bool:
         return bool(self.audience)
 
+    def prove(self, audience: str, now: float) -> str:
+        """Returns the proof that this machine has the key."""
+        return node_keys.sign_proof(self.private_key, audience, now)
+
     def replaced_by(self, new: StoredKey, audience: str) -> StoredKey:
         """Returns the new key, bound. It keeps this one as its only predecessor, unless it is the same key."""
         previous = self.previous if new.thumbprint == self.thumbprint else replace(self, next=None, previous=None)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
-from aks_flex_node.agent.bootstrap import pool_join
+from aks_flex_node.agent.bootstrap.sources.aks_pool import FromPool
+from aks_flex_node.agent.bootstrap.sources.selection import select_source
 from aks_flex_node.agent.config.problems import InvalidConfigError
 from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import FlexError
+from aks_flex_node.host.real import RealHost
 from tests.service.agent.aks_pool.test_pool_client import AGENT_ROLE, SETTINGS, client, pool_of
 from tests.service.agent.identity.test_credentials import bundle
 from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
@@ -49,7 +50,10 @@ def selection(aks: Aks, folder: Path, *, role: str = AGENT_ROLE, base: Any = Non
 
 
 def complete(chosen: ConfigSelection, progress: Progress | None = None) -> Any:
-    return pool_join.complete_from_pool(chosen, context.load_config(chosen), progress or Progress())
+    """Returns the configuration, and the facts of the pool if they were read."""
+    source = select_source(RealHost(), chosen, ProgressReporter())
+    assert isinstance(source, FromPool)
+    return source.fetch(progress or Progress()), source.facts
 
 
 def test_pool_completes_the_local_settings(aks: Aks, tmp_path: Path) -> None:

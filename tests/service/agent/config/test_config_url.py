@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.bootstrap import phases
+from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
+from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
@@ -28,6 +30,7 @@ from aks_flex_rp.crypto.self_signed import create_ca, sign_server_certificate
 from tests.node_key_client import HeldKey
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.http_servers import Handler, listening
+from tests.unit.agent.builders import empty_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,18 +268,12 @@ def test_failed_join_is_not_reported_to_an_untrusted_server(server: BundleServer
 def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: BundleServer) -> None:
     server.answers[PATH] = [Answer(200)]
     token = "abcdef.0123456789abcdef"
-    with (
-        pytest.raises(MachineError),
-        workflow.reported_failure(NodeConfig(), config_urls.parse(server.url(PATH))),
-    ):
+    url = config_urls.parse(server.url(PATH))
+    source = FromConfigUrl(empty_host(), ConfigSelection(url=url), url)
+    with pytest.raises(MachineError), source.explain_failure(phases.PREFLIGHT, NodeConfig()):
         raise MachineError("preflight-failed", f"Preflight found 1 problem:\nconfig: token {token} is old.")
     [report] = server.reports
     assert json.loads(report)["joinFailure"] == "Preflight found 1 problem: config: token *** is old."
-
-
-def test_failed_preflight_of_a_join_by_file_is_not_reported() -> None:
-    with pytest.raises(MachineError), workflow.reported_failure(NodeConfig(), None):
-        raise MachineError("preflight-failed", "Preflight found 1 problem.")
 
 
 def fetched_by_key(server: BundleServer, key: HeldKey) -> ConfigBundle:

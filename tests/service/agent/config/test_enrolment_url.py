@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.bootstrap.sources.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.config.remote import fetch_config
-from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import STATE_DIR

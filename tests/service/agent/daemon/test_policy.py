@@ -14,6 +14,7 @@ import pytest
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.bootstrap.sources.selection import select_source
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG
@@ -131,8 +132,7 @@ def test_forbidden_configuration_is_refused_at_the_join(
     assert "A retry fails until one of the two changes" in refused.value.hint
     told = status(service, name)
     assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
-    _, again = context.load_or_fetch_config(selection)
-    assert again, "the URL works after a correction"
+    assert select_source(machine, selection, ProgressReporter()).fetch(ProgressReporter()), "after a correction"
     left = {each.name for each in tmp_path.rglob("*") if each.is_file()}
     assert left == {"policy.yaml", "ledger.json", "node-key.json", "node-key.copy.json"}, (
         "the URL is bound to the key"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent import paths
-from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.bootstrap import phases, pod_cleanup
 from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage
 from aks_flex_node.agent.bootstrap.unbootstrap import AGENT_FILES, Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
-from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE
 from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -340,7 +340,7 @@ def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], i
     engine = ready_engine(host)
     before = node_state.read(host, STATE).phase
 
-    node = NodeJoin(engine, Proven(host, engine.config)).run(select_components(only))
+    node = NodeJoin(engine, Proven(host, engine.config)).run(phases.choose_phases(only).components)
 
     assert (node is not None) is proven
     assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED if proven else before)
@@ -400,7 +400,7 @@ def stage(ran: list[str], error: FlexError | None = None) -> PrerequisiteStage:
         if error:
             raise error
 
-    return PrerequisiteStage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
+    return PrerequisiteStage(phases.VPN, Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
 
 
 def test_prerequisite_stages_run_before_components_and_refresh_the_machine() -> None:

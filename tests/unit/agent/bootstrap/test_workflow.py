@@ -11,15 +11,14 @@ import pytest
 
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.bootstrap.management import describe_service, refuse_temporary_vpn
-from aks_flex_node.agent.bootstrap.workflow import (
-    keep_fetched_on_failure,
-    refuse_other_node,
-)
+from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl, refuse_other_node
+from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
+from aks_flex_node.agent.bootstrap.workflow import Join
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import ConfigBundle
-from aks_flex_node.agent.context import DaemonMode, ledger_paths
+from aks_flex_node.agent.context import ConfigSelection, DaemonMode, ledger_paths
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import (
     CONFIG_URL_DIGEST,
@@ -60,9 +59,9 @@ def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *
     host.apply(MakeDirectory(DATA))
     place = f"{DATA}/state.json"
     node_state.write(host, place, node_state.read(host, place).with_phase(Phase.NODE_JOINED, node="edge-1"))
-    (room / "pki").mkdir()
     if joined:
-        (room / "pki/kubelet-client-current.pem").write_text(client_pem())
+        host.apply(MakeDirectory(f"{room}/pki"))
+        host.apply(WriteFile(f"{room}/pki/kubelet-client-current.pem", client_pem().encode()))
     refuse_other_node(engine_on(host, wanted), applied)
 
 
@@ -97,6 +96,14 @@ def test_vpn_enabled_only_by_flag_is_refused() -> None:
         refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))
 
 
+def join_of(engine: Engine, loaded: LoadedConfig, mode: DaemonMode | None = None) -> Join:
+    """Returns a run whose components are applied."""
+    source = FromLocalFile(engine.host, ConfigSelection(), loaded)
+    join = Join(engine.host, source, ProgressReporter(), daemon_mode=mode)
+    join.loaded, join.engine = source.fetch(join.progress), engine
+    return join
+
+
 LOCAL = {"config": {"node": {"maxPods": 33}, "azure": {"bootstrapToken": {"token": "abcdef.0123456789abcdef"}}}}
 
 
@@ -106,7 +113,7 @@ def stored_after(
     """Returns the configuration of the daemon after a run."""
     host = host or empty_host()
     host.apply(MakeDirectory(DATA))
-    workflow.store_standalone_config(engine_on(host, loaded.config), loaded, mode, ProgressReporter())
+    workflow.store_standalone_config(join_of(engine_on(host, loaded.config), loaded, mode))
     content = host.read(CURRENT_CONFIG)
     return None if content is None else dict(json.loads(content))
 
@@ -155,7 +162,7 @@ def test_service_of_a_standalone_node_is_kept_added_or_removed(
     engine = engine_on(host, loaded.config)
     if before:
         engine.apply(service.COMPONENT)
-    workflow.set_up_daemon(engine, loaded, mode, ProgressReporter(), managed=False)
+    workflow.set_up_service(join_of(engine, loaded, mode))
     assert (host.stat(UNIT_FILE) is not None) is after
     assert (host.unit(service.UNIT_NAME).active == "active") is after
     assert workflow.has_daemon_service(engine) is after
@@ -180,17 +187,19 @@ def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str)
 @pytest.mark.parametrize("file", [None, Path(CURRENT_CONFIG), Path("/etc/aks-flex-node/config.json")])
 def test_only_a_fetched_config_has_a_version_of_the_provider(file: Path | None) -> None:
     loaded = replace(load_plain(json.dumps(LOCAL), "https://rp.example"), file=file)
-    assert workflow.comes_from_provider(loaded) is (file != Path("/etc/aks-flex-node/config.json"))
+    assert join_of(engine_on(empty_host()), loaded).source.comes_from_provider is (
+        file != Path("/etc/aks-flex-node/config.json")
+    )
 
 
 URL = config_urls.parse(f"https://rp.example/configs/{'a' * 43}")
 BUNDLE = ConfigBundle('{"config": {"node": {"maxPods": 7}}}\n', "12")
 
 
-def failing(engine: Engine, error: FlexError, bundle: ConfigBundle | None = BUNDLE) -> FlexError:
-    with pytest.raises(FlexError) as caught, keep_fetched_on_failure(lambda: engine, bundle, URL):
-        raise error
-    return caught.value
+def failing(engine: Engine, error: FlexError, *, is_first: bool = True) -> FlexError:
+    source = FromConfigUrl(engine.host, ConfigSelection(url=URL), URL, BUNDLE, is_first)
+    source.keep_fetched(error, lambda: engine)
+    return error
 
 
 def test_failed_preflight_keeps_the_fetched_config_for_the_next_run() -> None:
@@ -207,7 +216,7 @@ def test_failed_preflight_keeps_the_fetched_config_for_the_next_run() -> None:
 
 def test_config_of_a_joined_or_invalid_node_is_not_kept() -> None:
     host = empty_host()
-    assert failing(engine_on(host), MachineError("preflight-failed", "No.", "Fix."), None).hint == "Fix."
+    assert failing(engine_on(host), MachineError("preflight-failed", "No.", "Fix."), is_first=False).hint == "Fix."
     assert failing(engine_on(host), ConfigError("config-invalid", "No.", "Correct it.")).hint == "Correct it."
     assert host.stat(CURRENT_CONFIG) is None
 
@@ -216,13 +225,15 @@ def test_hint_is_true_when_the_config_cannot_be_stored() -> None:
     def broken() -> Engine:
         raise MachineError("disk-full", "Full.", "Free space.")
 
-    with pytest.raises(MachineError) as caught, keep_fetched_on_failure(broken, BUNDLE, URL):
-        raise MachineError("preflight-failed", "Preflight found 1 problem.", "Nothing was changed.")
-    assert caught.value.hint == "Nothing was changed."
+    error = MachineError("preflight-failed", "Preflight found 1 problem.", "Nothing was changed.")
+    FromConfigUrl(empty_host(), ConfigSelection(url=URL), URL, BUNDLE, True).keep_fetched(error, broken)
+    assert error.hint == "Nothing was changed."
 
 
-def described(state: str, *, follows: bool = True, fetched: bool = False) -> str:
-    return describe_service(RecordedHost({DAEMON_STATE: state}), "edge-1", follows=follows, fetched=fetched)
+def described(state: str, *, follows: bool = True, has_bound_key: bool = False) -> str:
+    return describe_service(
+        RecordedHost({DAEMON_STATE: state}), "edge-1", follows=follows, has_bound_key=has_bound_key
+    )
 
 
 def test_join_with_a_revoked_key_names_the_remedy() -> None:
@@ -233,7 +244,7 @@ def test_join_with_a_revoked_key_names_the_remedy() -> None:
 
 
 def test_join_with_a_new_url_does_not_repeat_an_earlier_refusal() -> None:
-    assert "now manages this node" in described('{"provider_state": "NodeKeyRevoked"}', fetched=True)
+    assert "now manages this node" in described('{"provider_state": "NodeKeyRevoked"}', has_bound_key=True)
 
 
 @pytest.mark.parametrize("state", ["", "{", "[]", "7", '{"provider_state": "Connected"}', '{"provider_state": []}'])

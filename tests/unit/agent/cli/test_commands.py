@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from aks_flex_node import __version__, errors
 from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap.phases import JOIN_PHASES
 from aks_flex_node.agent.cli import app as commands
 from aks_flex_node.agent.cli import artifact_commands, help_pages, main, node_commands, terminal
-from aks_flex_node.agent.components.catalog import BOOTSTRAP_STEPS
 from aks_flex_node.agent.reconcile.engine import ComponentPlan
 from aks_flex_node.agent.reconcile.observer import Facts
 from aks_flex_node.agent.reconcile.resources import Spec
@@ -71,12 +71,12 @@ def test_bundle_directory_and_tar_names_are_accepted(name: str) -> None:
     artifact_commands.refuse_bundle_options(Path("/x", name), "")
 
 
-def test_bootstrap_list_prints_one_line_per_step() -> None:
+def test_bootstrap_list_prints_one_line_per_phase() -> None:
     code, text = ran("bootstrap", "--list")
     assert code == 0
     assert [line.split()[0] for line in text.splitlines()] == [
-        "STEP",
-        *(str(step.number) for step in BOOTSTRAP_STEPS),
+        "PHASE",
+        *(phase.name for phase in JOIN_PHASES),
     ]
 
 
@@ -236,9 +236,10 @@ def test_completion_script_is_printed_for_the_shell(shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["bootstrap", "--only", "kubelt"], 2, "component-unknown"),
-        (["bootstrap", "--from", "kubelt"], 2, "component-unknown"),
-        (["plan", "--only", "kubelt"], 2, "component-unknown"),
+        (["bootstrap", "--only", "kubelt"], 2, "phase-unknown"),
+        (["bootstrap", "--from", "kubelt"], 2, "phase-unknown"),
+        (["bootstrap", "--skip-phase", "readiness"], 2, "phase-unknown"),
+        (["plan", "--only", "kubelt"], 2, "phase-unknown"),
         (["completion", "tcsh"], 2, "shell-unsupported"),
         (["artifacts", "bundle", "x.zip"], 2, "offline-bundle-format-unsupported"),
         (["artifacts", "bundle", "x.gz"], 2, "offline-bundle-format-unsupported"),

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components import agent, catalog
-from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, SEQUENCE, select_components
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
-from aks_flex_node.errors import CommandUsageError
 from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 if TYPE_CHECKING:
@@ -101,28 +100,3 @@ def test_component_secrets_are_mode_0600_and_marked_secret(component: Component)
     spec = component.desired(config_of({"proxy.http": "http://me:hidden@proxy:3128"}), MACHINE)
     holders = [file for file in files_of(spec).values() if any(secret.encode() in file.content for secret in secrets)]
     assert all(file.mode == 0o600 and file.secret for file in holders)
-
-
-@pytest.mark.parametrize(
-    ("only", "start", "expected"),
-    [
-        ((), "", COMPONENT_NAMES),
-        (("kubelet",), "", ("kubelet",)),
-        (("kubelet", "runc"), "", ("runc", "kubelet")),
-        ((), "kubelet", ("kubelet", "npd", "tools")),
-        ((), "vpn", COMPONENT_NAMES),
-        ((), "system", COMPONENT_NAMES[1:]),
-    ],
-)
-def test_components_are_selected_in_sequence_order(
-    only: tuple[str, ...], start: str, expected: tuple[str, ...]
-) -> None:
-    assert tuple(component.name for component in select_components(only, start)) == expected
-
-
-@pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
-def test_unknown_component_is_refused_and_the_known_ones_listed(only: tuple[str, ...], start: str) -> None:
-    with pytest.raises(CommandUsageError, match="Component 'kubelt' does not exist") as caught:
-        select_components(only, start)
-    assert caught.value.name == "component-unknown"
-    assert all(name in caught.value.hint for name in catalog.COMPONENT_NAMES)

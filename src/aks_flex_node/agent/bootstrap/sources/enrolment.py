@@ -1,4 +1,4 @@
-"""Enrols this machine: sends its facts with the proof of its key, waits for an approval, and gets its configuration.
+"""The URL of an enrolment as a join source: sends facts with the proof of the node key, and waits for an approval.
 
 The key is made and kept as at any first contact, so that a machine that stops at any moment comes back with the same
 key, and the provider continues with the use and the node that it has given to it.
@@ -13,10 +13,13 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
+from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl
+from aks_flex_node.agent.bootstrap.sources.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.config.refusals import ApprovalPendingError
-from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
-from aks_flex_node.agent.machine import ARCHITECTURES, os_release
+from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.machine import ARCHITECTURES, identify_machine, os_release
 from aks_flex_node.agent.reconcile import lock
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
@@ -25,11 +28,9 @@ from aks_flex_node.host.host import Host, read_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
-    from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.agent.progress import ProgressReporter
-    from aks_flex_node.api.config_urls import ConfigUrl
-    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_node.settings.models import NodeConfig
 
 DMI = "/sys/class/dmi/id"
@@ -38,44 +39,37 @@ LONGEST_PAUSE = 60.0  # between two requests of a machine that waits
 BACKOFF = 1.5
 
 
-def enrol(
-    host: Host,
-    url: ConfigUrl,
-    settings: NodeConfig,
-    sources: DownloadOptions,
-    machine: MachineIdentity | None,
-    progress: ProgressReporter | None,
-) -> ConfigBundle:
-    """Enrols this machine and returns its configuration. Raises ConfigError if the provider refuses it."""
-    from aks_flex_node.agent.config.remote import fetch_config
+class FromEnrolment(FromConfigUrl):
+    """The URL of an enrolment, which makes this machine a node of a pool."""
 
-    if progress is None:
+    def preview(self, progress: ProgressReporter) -> LoadedConfig:  # noqa: ARG002
         raise CommandUsageError(
             "enrolment-url-not-allowed",
             "This is the URL of an enrolment, which makes this machine a node, and this command must not change it.",
             "Run `aks-flex-node agent --config-url-file -` to enrol it, and then this command without a URL.",
         )
-    if os.geteuid() != 0:
-        raise MachineError("root-required", "This command must run as root.", "Run the same command with `sudo`.")
-    facts = read_facts(host).to_document()
 
-    def show(fingerprint: str) -> None:
-        lock.record_waiting(fingerprint)
-        progress.message(approval_message(fingerprint))
+    def _request(self, settings: NodeConfig, progress: ProgressReporter) -> ConfigBundle:
+        url, sources, facts = self.url, artifact_sources(settings), read_facts(self.host).to_document()
+        machine = identify_machine(self.host, url.origin)
 
-    try:
-        return fetch_with_key(
-            host,
-            str(settings.paths.data_dir),
-            lambda prove: wait_for_approval(
-                lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
-                settings.agent.approval_seconds,
-                show,
-            ),
-            NOT_ENROLLED,
-        )
-    finally:
-        lock.record_waiting("")
+        def show(fingerprint: str) -> None:
+            lock.record_waiting(fingerprint)
+            progress.message(approval_message(fingerprint))
+
+        try:
+            return fetch_with_key(
+                self.host,
+                str(settings.paths.data_dir),
+                lambda prove: wait_for_approval(
+                    lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
+                    settings.agent.approval_seconds,
+                    show,
+                ),
+                NOT_ENROLLED,
+            )
+        finally:
+            lock.record_waiting("")
 
 
 def wait_for_approval(

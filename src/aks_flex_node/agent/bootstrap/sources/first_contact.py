@@ -16,7 +16,6 @@ from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedEr
 from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
-from aks_flex_node.api import node_keys
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import RemoveTree
 
@@ -54,12 +53,10 @@ def fetch_with_key(
         return replace(fetch(prove(key)), key=key.thumbprint)
 
     def prove(key: StoredKey) -> Proof:
-        sign = prover(key.private_key)
-
         def count(audience: str, now: float) -> str:
             nonlocal sent
             sent += 1
-            return sign(audience, now)
+            return key.prove(audience, now)
 
         return count
 
@@ -76,7 +73,3 @@ def fetch_with_key(
             for path in missing:
                 host.apply(RemoveTree(path))
         raise
-
-
-def prover(private_key: str) -> Proof:
-    return lambda audience, now: node_keys.sign_proof(private_key, audience, now)
