@@ -12,6 +12,7 @@ from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
+from aks_flex_node.agent.cluster.readiness import NodeReadiness
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
@@ -19,6 +20,7 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.host.actions import PlaceTree
 from tests.crash.action_trace import RULES
 from tests.crash.simulated_host import STATE
@@ -88,7 +90,7 @@ def seed(root: Path) -> Path:
     return root
 
 
-class StagingWorkshop:
+class StagingWorkshop(ProgramStager):
     """Stages small programs with the same paths and manifests as the real ones."""
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -118,8 +120,10 @@ class StagingWorkshop:
         TreeManifest(program.component, program.version, (), files).write(place)
 
 
-class GivingProof:
+class GivingProof(NodeReadiness):
     """A cluster that registers the node immediately, and assigns its pod CIDR a moment later."""
+
+    def __init__(self) -> None: ...
 
     def needs_kubelet_restart(self) -> bool:
         return False
@@ -127,7 +131,7 @@ class GivingProof:
     def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def wait_registered(self) -> ClusterNode:
+    def wait_registered(self, lost_seconds: float = 0.0) -> ClusterNode:  # noqa: ARG002
         return _node("")
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:

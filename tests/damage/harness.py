@@ -11,7 +11,7 @@ from aks_flex_node.agent import context, public_status
 from aks_flex_node.agent.aks_pool import pool_facts, registration
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
-from aks_flex_node.agent.cluster import discovery
+from aks_flex_node.agent.cluster import discovery, machine_operations
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
@@ -22,7 +22,7 @@ from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import open_session
 from aks_flex_node.agent.drift.detection import detect_drift
 from aks_flex_node.agent.event_log import EventLog
-from aks_flex_node.agent.job_records import job_result, operation_record, update_journal
+from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.job_records.update_journal import FailedUpdate
 from aks_flex_node.agent.jobs.repair import components_to_repair, repair_drift
@@ -105,7 +105,7 @@ def make_node(root: Path, values: Settings | None = None) -> Path:
     daemon_state.write(host, DAEMON_STATE, DaemonState(message="a message"))
     job_result.write_result(host, JOB_RESULT, JobResult(JobKind.REPAIR, JobStatus.DONE))
     update_journal.write_failure(host, FailedUpdate("0", "a-fingerprint", "service-failed", "It failed."))
-    operation_record.write_record(host, operation_record.OperationRecord(executed=("a-uid",)))
+    machine_operations.write_record(host, machine_operations.OperationRecord(executed=("a-uid",)))
     registration.write_record(host, registration.MachineRecord(POOL, "edge-1", "1"))
     pool_facts.write_facts(host, pool_facts.PoolFacts(POOL, {}))
     discovery.store_facts(host, discovery.ClusterFacts(CLUSTER_ID, "https://cluster.example:443", "QQ=="))

@@ -18,9 +18,9 @@ from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.cluster.readiness import NodeReadiness
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def main(what: str, point: int) -> None:
         engine = context.make_engine(config, host)
         name = engine.machine.node_name(config)
         if what == "join":
-            engine.stager = StoreProgramStager(config)
-            NodeJoin(engine, LiveNodeReadiness(host, config, name, print)).run()
+            engine.stager = ProgramStager(config)
+            NodeJoin(engine, NodeReadiness(host, config, name, print)).run()
         else:
             Unbootstrap(engine, NodeRemoval(node_api(config), name, 5), TerminalProgress()).run()
     print(f"points {host.count}")

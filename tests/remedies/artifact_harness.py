@@ -18,7 +18,7 @@ from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.paths import CURRENT_CONFIG
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.errors import ArtifactError
 from tests.service.agent.artifacts.test_hostile_servers import Proxy
 from tests.service.agent.http_fakes import archive
@@ -137,7 +137,7 @@ class Site:
 
     def _stage(self, config: NodeConfig, component: str, seconds: float) -> None:
         (program, *_) = programs(config, component)
-        with closing(StoreProgramStager(config)) as stager:
+        with closing(ProgramStager(config)) as stager:
             stager.prepare([program])
             stager.finish(program, seconds)
 

@@ -14,7 +14,6 @@ from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
 from aks_flex_node.agent.cluster.client import NODE_SECONDS, ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_watch import NodeSnapshot, NodeWatch
 from aks_flex_node.agent.config_sources.selection import open_source
-from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
@@ -94,7 +93,7 @@ class ManagedNode:
 
     def select_operation(self) -> MachineOperation | None:
         """Returns the MachineOperation to carry out on this machine."""
-        record, machine = operation_record.read_record(self.host), self.source.description.machine or self.name
+        record, machine = machine_operations.read_record(self.host), self.source.description.machine or self.name
         joined = node_state.load(self.host, self.config).since
         return record.select(machine_operations.find_operations(self.api, machine, record.uid), joined)
 

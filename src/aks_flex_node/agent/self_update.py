@@ -326,9 +326,9 @@ def run_self_update(version: str, progress: ProgressReporter) -> JobResult | Non
 
 def install_service(engine: Engine) -> JobResult:
     """Installs the agent's service and version. The caller must not run inside that service."""
-    from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 
-    stager = engine.stager = StoreProgramStager(engine.config)
+    stager = engine.stager = ProgramStager(engine.config)
     try:
         if is_due(engine.host, engine.config):
             return update_agent(engine)

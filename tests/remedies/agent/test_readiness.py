@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
+from aks_flex_node.agent.cluster.readiness import NodeReadiness, ReadinessEnvironment
 from aks_flex_node.agent.components import containerd
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
@@ -80,7 +80,7 @@ def test_runtime_serves_the_cri_when_there_is_space() -> None:
             api,
             lambda: 0.0,
         )
-        LiveNodeReadiness(host, engine.config, "edge-1", lambda _: None, environment).wait_registered()
+        NodeReadiness(host, engine.config, "edge-1", lambda _: None, environment).wait_registered()
 
     with pytest.raises(FlexError) as caught:
         run_bootstrap()

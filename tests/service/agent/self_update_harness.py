@@ -18,6 +18,7 @@ from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import CONFIG_VERSION_FILE
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.agent.self_update import SelfUpdate
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
@@ -190,7 +191,7 @@ class Bench:
 
 
 @dataclass
-class Publisher:
+class Publisher(ProgramStager):
     bench: Bench
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...

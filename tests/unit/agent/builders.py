@@ -14,6 +14,7 @@ from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Service, Symlink
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.hosts.recorded import RecordedHost
@@ -90,7 +91,7 @@ def manifest(files: dict[str, bytes]) -> bytes:
     return json.dumps({"format": 1, "files": listed}).encode()
 
 
-class Ready:
+class Ready(ProgramStager):
     """A program stager that has everything ready immediately."""
 
     def __init__(self, host: RecordedHost) -> None:

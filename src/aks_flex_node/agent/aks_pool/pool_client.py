@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData, data_invalid_error, parse_bootstrap_data
 from aks_flex_node.agent.aks_pool.machine_document import (
@@ -47,22 +47,6 @@ class AzureErrorFields(TypedDict):
     retryable: bool
     status: int
     code: str
-
-
-class PoolRequests(Protocol):
-    """The requests that a join and a removal make."""
-
-    def bootstrap_data(self) -> BootstrapData: ...
-
-    def find_machine(self, name: str) -> PoolMachine | None: ...
-
-    def put_machine(
-        self, name: str, settings: MachineSettings, known: PoolMachine | None, owner: str
-    ) -> tuple[PoolMachine, AzureOperation | None]: ...
-
-    def wait(self, name: str, operation: AzureOperation, note: NoteProgress) -> PoolMachine: ...
-
-    def delete_machine(self, name: str, note: NoteProgress) -> bool: ...
 
 
 class AksPoolClient:

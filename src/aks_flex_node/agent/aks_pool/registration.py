@@ -24,7 +24,7 @@ from aks_flex_node.lean_dataclass import dataclass, frozen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.aks_pool.pool_client import PoolRequests
+    from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.azure.operations import AzureOperation, NoteProgress
     from aks_flex_node.host.host import Host
@@ -100,7 +100,7 @@ def refuse_other_record(host: Host, pool: PoolId, name: str) -> None:
 class MachineRegistration:
     """Registers the node with the settings of its configuration."""
 
-    connect: Callable[[], PoolRequests]
+    connect: Callable[[], AksPoolClient]
     host: Host
     pool: PoolId
     name: str
@@ -112,11 +112,11 @@ class MachineRegistration:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _operation: AzureOperation | None = field(default=None, init=False)
-    _requests: PoolRequests | None = field(default=None, init=False)
+    _requests: AksPoolClient | None = field(default=None, init=False)
     _put_etag: str = field(default="", init=False)
 
     @property
-    def requests(self) -> PoolRequests:
+    def requests(self) -> AksPoolClient:
         if self._requests is None:
             self._requests = self.connect()
         return self._requests

@@ -19,7 +19,7 @@ from aks_flex_node.agent.bootstrap.sources.selection import select_source
 from aks_flex_node.agent.cluster import discovery, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.cluster.readiness import NodeReadiness
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader
@@ -32,7 +32,7 @@ from aks_flex_node.agent.policy import JOIN_REFUSAL_HINT, read_policy, refuse_by
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
@@ -130,7 +130,7 @@ class Join:
 
     def install(self) -> None:
         """Runs the phases from the artifacts to the readiness of the Node."""
-        engine, progress, stager = self.engine, self.progress, StoreProgramStager(self.engine.config)
+        engine, progress, stager = self.engine, self.progress, ProgramStager(self.engine.config)
         engine.stager = stager
         name = engine.machine.node_name(engine.config)
         stages = prerequisites.prerequisite_stages(engine, progress.note)
@@ -141,7 +141,7 @@ class Join:
             ):
                 self.node = NodeJoin(
                     engine,
-                    LiveNodeReadiness(engine.host, engine.config, name, progress.note),
+                    NodeReadiness(engine.host, engine.config, name, progress.note),
                     progress,
                     [stage for stage in stages if stage.phase.name in self.chosen.prerequisites],
                     lambda: context.read_known_machine(engine.host, engine.config),

@@ -1,21 +1,25 @@
-"""MachineOperation resources: requests to reboot or reset a machine, or to update its agent, made in the cluster.
+"""MachineOperation resources: requests to reboot or reset a machine, or to update its agent, made in the cluster; and
+the record of those that this machine carries out.
 
 Group `unbounded-cloud.io`. A cluster without the resource, or a node without the permission, has no operations.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
+from aks_flex_node.agent.paths import OPERATION_RECORD
+from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from aks_flex_node.host.host import Host
 
 OPERATIONS_PATH = "/apis/unbounded-cloud.io/v1alpha3/machineoperations"
 MERGE_PATCH = "application/merge-patch+json"
@@ -101,3 +105,51 @@ def _write_status(api: ApiClient, operation: MachineOperation, status: dict[str,
     except ApiStatusError:
         return False
     return True
+
+
+MAX_EXECUTED = 100
+
+
+@frozen
+class OperationRecord:
+    """Which MachineOperation this machine has started, and which it has carried out, so that none runs twice.
+
+    The status of an operation in the cluster does not prove that: every node may be allowed to change it.
+    """
+
+    uid: str = ""  # of the operation that was started; empty if none
+    boot: str = ""  # ID of the boot in which it was started
+    phase: str = ""  # its final phase, which may not be written to the cluster yet; empty while it runs
+    reason: str = ""
+    message: str = ""
+    executed: tuple[str, ...] = ()  # UIDs of earlier operations
+
+    def started(self, uid: str, boot: str) -> OperationRecord:
+        return OperationRecord(uid, boot, executed=self.executed)
+
+    def finished(self, phase: str, reason: str, message: str) -> OperationRecord:
+        return replace(self, phase=phase, reason=reason, message=message)
+
+    def closed(self) -> OperationRecord:
+        """Returns the record after the result was written to the cluster."""
+        return OperationRecord(executed=(*self.executed, self.uid)[-MAX_EXECUTED:])
+
+    def select(self, found: Iterable[MachineOperation], joined: str) -> MachineOperation | None:
+        """Returns the operation to carry out: the started one, or else the oldest that has not been started.
+
+        Operations from before the node joined are for the machine that had its name then.
+        """
+        operations = list(found)
+        own = next((one for one in operations if self.uid and one.uid == self.uid), None)
+        fresh = (
+            one for one in operations if one.is_pending and one.uid not in self.executed and one.created >= joined
+        )
+        return own or next(fresh, None)
+
+
+def read_record(host: Host) -> OperationRecord:
+    return records.read_record(host, OPERATION_RECORD, OperationRecord) or OperationRecord()
+
+
+def write_record(host: Host, record: OperationRecord) -> None:
+    records.write_record(host, OPERATION_RECORD, record)

@@ -11,7 +11,7 @@ import time
 import urllib.request
 from dataclasses import replace
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
@@ -41,24 +41,6 @@ MAX_CHECK_SECONDS = 1.0
 BACKOFF_DIVISOR = 20.0  # after this many seconds, checks are one second apart
 
 
-class NodeReadiness(Protocol):
-    def needs_kubelet_restart(self) -> bool:
-        """Returns whether a running kubelet must be restarted to get its certificate or its Node back."""
-        ...
-
-    def wait_registered(self) -> ClusterNode:
-        """Waits until the Node is registered in the cluster."""
-        ...
-
-    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
-        """Waits until the node is Ready; calls `seen` with each observed Node."""
-        ...
-
-    def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
-        """Updates the labels of the Node; `earlier` are those that the agent set last time."""
-        ...
-
-
 def is_kubelet_healthy() -> bool:
     """Returns whether the kubelet's health endpoint reports success. Ignores proxy settings."""
     try:
@@ -81,7 +63,7 @@ class ReadinessEnvironment:
     now: Callable[[], float] = time.time
 
 
-class LiveNodeReadiness:
+class NodeReadiness:
     def __init__(
         self,
         host: Host,
@@ -160,6 +142,7 @@ class LiveNodeReadiness:
         return node
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
+        """Waits until the node is Ready; calls `seen` with each observed Node."""
         since = self._kubelet_started()
 
         def look() -> ClusterNode | None:
@@ -226,6 +209,7 @@ class LiveNodeReadiness:
         return unit.active == "active" and self._environment.clock() - unit.started >= STEADY_SECONDS
 
     def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        """Updates the labels of the Node; `earlier` are those that the agent set last time."""
         try:
             if changed := nodes.sync_labels(self.api, node, wanted, earlier):
                 self._say(f"node labels updated: {', '.join(changed)}")

@@ -15,7 +15,6 @@ from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster import machine_operations as operations
 from aks_flex_node.agent.components.artifact_urls import plain_version, version_key
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.cluster.machine_operations import MachineOperation
-    from aks_flex_node.agent.job_records.operation_record import OperationRecord
+    from aks_flex_node.agent.cluster.machine_operations import MachineOperation, OperationRecord
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.settings.models import NodeConfig
 
@@ -65,7 +63,7 @@ class OperationJob:
 
     def run(self, operation: MachineOperation) -> JobResult | None:
         """Carries out an operation; returns None for a reset, which the caller runs."""
-        record = operation_record.read_record(self.host)
+        record = operations.read_record(self.host)
         if record.uid == operation.uid:
             return self._write_result(operation) if record.phase else self._continue(operation, record)
         needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_VERSION}.get(operation.kind, "")
@@ -73,7 +71,7 @@ class OperationJob:
         entry = policy.forbids(needed)
         forbidden = refusal_message(policy, [f"{operation.kind} ({entry})"]) if entry else ""
         if refusal := forbidden or self._refusal(operation):
-            operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
+            operations.write_record(self.host, record.started(operation.uid, self._boot_id()))
             return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)
         if operation.kind == operations.REBOOT and (opens := self._opening()):
             return _started(f"The maintenance window is closed. The reboot waits until {opens:%Y-%m-%d %H:%M %Z}.")
@@ -83,7 +81,7 @@ class OperationJob:
             return JobResult(
                 JobKind.MACHINE_OPERATION, JobStatus.FAILED, "OperationNotWritable", message, hint, retryable=True
             )
-        operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
+        operations.write_record(self.host, record.started(operation.uid, self._boot_id()))
         return self._execute(operation)
 
     def _refusal(self, operation: MachineOperation) -> str:
@@ -145,16 +143,16 @@ class OperationJob:
         return self._execute(operation)
 
     def _finish(self, operation: MachineOperation, phase: str, reason: str, message: str) -> JobResult:
-        record = operation_record.read_record(self.host).finished(phase, reason, message)
-        operation_record.write_record(self.host, record)  # first, so that it never runs again
+        record = operations.read_record(self.host).finished(phase, reason, message)
+        operations.write_record(self.host, record)  # first, so that it never runs again
         return self._write_result(operation)
 
     def _write_result(self, operation: MachineOperation) -> JobResult:
         """Writes the result to the operation. If that fails, the next run tries only that again."""
-        record = operation_record.read_record(self.host)
+        record = operations.read_record(self.host)
         if not operations.finish_operation(self.api, operation, record.phase, record.reason, record.message):
             return _started(f"The result of {operation.name} cannot be written to it: {record.message}")
-        operation_record.write_record(self.host, record.closed())
+        operations.write_record(self.host, record.closed())
         return _done(f"{operation.kind} {operation.name}: {record.message}")
 
     def _with_agent_version(self, path: str, version: str) -> str:

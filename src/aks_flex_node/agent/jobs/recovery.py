@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap.bootstrap_token import install_bootstrap_token
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, NodeHealth
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, NodeReadiness
+from aks_flex_node.agent.cluster.readiness import NodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
@@ -38,7 +38,7 @@ def run_recovery(progress: ProgressReporter) -> JobResult:
         config_store.finish_interrupted(RealHost())
         context.config_in_effect()  # raises ConfigError: the configuration applied last has no credentials
         node = open_managed_node()
-        readiness = LiveNodeReadiness(node.host, node.config, node.name, progress.note)
+        readiness = NodeReadiness(node.host, node.config, node.name, progress.note)
         return CredentialRecovery(node.engine, node.source, readiness, node.check_health).run()
 
 

@@ -11,7 +11,7 @@ from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run_repair(ignored: Sequence[str]) -> JobResult:
     """Repairs this machine, except subjects that another program keeps changing."""
     with context.current_engine() as engine:
         engine.ignored_paths = frozenset(ignored)
-        stager = engine.stager = StoreProgramStager(engine.config)
+        stager = engine.stager = ProgramStager(engine.config)
         try:
             outcome = repair_drift(engine, components_to_repair)
         finally:

@@ -24,7 +24,6 @@ from aks_flex_node.agent.reconcile.observer import find_damage
 from aks_flex_node.agent.reconcile.program_stager import (
     Deadline,
     ProgramStager,
-    StoreProgramStager,
     cache_dir,
     staging_folder,
     tree_name,
@@ -51,7 +50,7 @@ _result = partial(JobResult, JobKind.STAGE)
 
 
 def _stage_ahead(config: NodeConfig) -> ProgramStager:
-    return StoreProgramStager(config, ahead=True)
+    return ProgramStager(config, ahead=True)
 
 
 def _discard(config: NodeConfig, keep: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree
 from aks_flex_node.agent.http.download_options import DownloadOptions
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 STAGED_FOLDER = "next"  # not the name of a digest, so that cleaning the cache keeps it
 
 
-class ProgramStager(Protocol):
-    def prepare(self, programs: Sequence[ProgramTree]) -> None:
-        """Starts to stage all programs in the background, in this order."""
-        ...
-
-    def finish(self, program: ProgramTree, seconds: float) -> None:
-        """Waits until a program is complete at its staging path."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def artifact_sources(config: NodeConfig) -> DownloadOptions:
     artifacts, proxy = config.artifacts, config.proxy
     return DownloadOptions(
@@ -50,7 +38,7 @@ def artifact_sources(config: NodeConfig) -> DownloadOptions:
     )
 
 
-class StoreProgramStager:
+class ProgramStager:
     """Downloads, verifies and unpacks programs through the artifact store. With `ahead`, it builds them in a
     directory of the artifact cache, from which the stager of the update takes them.
     """
@@ -67,10 +55,12 @@ class StoreProgramStager:
         )
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None:
+        """Starts to stage all programs in the background, in this order."""
         if programs:
             self._store.prepare([self._tree(program) for program in programs])
 
     def finish(self, program: ProgramTree, seconds: float) -> None:
+        """Waits until a program is complete at its staging path."""
         self._store.wait(self._tree(program), seconds)
 
     def _tree(self, program: ProgramTree) -> ArtifactTree:

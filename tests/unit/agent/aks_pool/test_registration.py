@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.aks_pool.machine_document import OWNER_TAG, MachineSettings, PoolMachine
+from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 from aks_flex_node.agent.aks_pool.registration import (
     MachineRecord,
@@ -27,7 +28,6 @@ from tests.hosts.recorded import RecordedHost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
 
 POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
 WANTED = MachineSettings("1.34.2", 50, {"site": "a"}, ("edge=yes:NoSchedule",))
@@ -37,16 +37,13 @@ UNMARKED = replace(THERE, tags={})
 
 
 @dataclass
-class FakePool:
+class FakePool(AksPoolClient):
     host: RecordedHost
     machine: PoolMachine | None = None
     refusals: list[AzureCallError] = field(default_factory=list)
     puts: list[MachineSettings] = field(default_factory=list)
     node_name: str = ""  # that AKS expects
     records: list[bytes | None] = field(default_factory=list)  # stored at each PUT
-
-    def bootstrap_data(self) -> BootstrapData:
-        raise NotImplementedError
 
     def find_machine(self, name: str) -> PoolMachine | None:
         assert name == "m1"
@@ -70,9 +67,6 @@ class FakePool:
         note(f"waiting for {name}: {operation.what}")
         self.machine = replace(self.machine, provisioning_state="Succeeded", node_name=self.node_name)
         return self.machine
-
-    def delete_machine(self, name: str, note: Callable[[str], None]) -> bool:
-        raise NotImplementedError
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from aks_flex_node.agent.bootstrap import phases, pod_cleanup
 from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage
 from aks_flex_node.agent.bootstrap.unbootstrap import AGENT_FILES, Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
+from aks_flex_node.agent.cluster.readiness import NodeReadiness
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE
 from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.progress import ProgressReporter
@@ -63,7 +64,7 @@ NODE = ClusterNode.read(
 STATE = f"{DATA}/state.json"
 
 
-class Proven:
+class Proven(NodeReadiness):
     """A cluster that registers the node, and assigns its pod CIDR a moment later."""
 
     def __init__(self, host: RecordedHost, config: NodeConfig) -> None:
@@ -76,7 +77,7 @@ class Proven:
     def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def wait_registered(self) -> ClusterNode:
+    def wait_registered(self, lost_seconds: float = 0.0) -> ClusterNode:  # noqa: ARG002
         self.host.apply(WriteFile(self.kubeconfig, b"server: https://cluster.example:443\n", 0o600))
         return replace(NODE, pod_cidr="", ready=False)
 
@@ -87,7 +88,7 @@ class Proven:
 
 
 class Refusing(Proven):
-    def wait_registered(self) -> ClusterNode:
+    def wait_registered(self, lost_seconds: float = 0.0) -> ClusterNode:  # noqa: ARG002
         raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
 
 
@@ -96,7 +97,7 @@ class RefusingOnce(Proven):
 
     refused = False
 
-    def wait_registered(self) -> ClusterNode:
+    def wait_registered(self, lost_seconds: float = 0.0) -> ClusterNode:  # noqa: ARG002
         if self.refused:
             return super().wait_registered()
         self.refused = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
+from aks_flex_node.agent.cluster.readiness import NodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.host import CommandResult, UnitState
 from tests.client_certificates import client_pem
@@ -51,7 +51,7 @@ class Scene:
         environment = ReadinessEnvironment(
             lambda: healthy, lambda: self.now, self.sleep, cast("ApiClient", self.api), lambda: 0.0
         )
-        self.proof = LiveNodeReadiness(self.host, config_of(values), "edge-1", self.said.append, environment, seconds)
+        self.proof = NodeReadiness(self.host, config_of(values), "edge-1", self.said.append, environment, seconds)
 
     def sleep(self, seconds: float) -> None:
         self.now += max(1.0, seconds)

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.cluster.client import ApiStatusError
-from aks_flex_node.agent.cluster.machine_operations import MAX_LISTED, OPERATIONS_PATH, find_operations
+from aks_flex_node.agent.cluster.machine_operations import (
+    MAX_LISTED,
+    OPERATIONS_PATH,
+    OperationRecord,
+    find_operations,
+    read_record,
+)
 from aks_flex_node.agent.job_records.job_result import JobResult, JobStatus
-from aks_flex_node.agent.job_records.operation_record import OperationRecord, read_record
 from aks_flex_node.agent.jobs.machine_operation import OperationJob
 from aks_flex_node.agent.managed_node import BOOT_ID
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG

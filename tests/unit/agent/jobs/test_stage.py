@@ -12,7 +12,7 @@ from aks_flex_node.agent.job_records.job_result import JobResult, JobStatus
 from aks_flex_node.agent.jobs.stage import StageJob
 from aks_flex_node.agent.paths import STAGING_CONFIG
 from aks_flex_node.agent.policy import POLICY_FILE
-from aks_flex_node.agent.reconcile.program_stager import tree_name
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager, tree_name
 from aks_flex_node.errors import ArtifactError, DiskFullError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
@@ -31,7 +31,7 @@ FOLDER = f"{DATA}/artifacts/next"
 UPGRADE: Settings = {"kubernetes.version": "1.34.4", "runc.version": "1.6.0"}
 
 
-class AheadStager:
+class AheadStager(ProgramStager):
     """Builds programs ahead on the recorded host, or fails."""
 
     def __init__(self, scene: StagingScene) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
+from aks_flex_node.agent.cluster.readiness import NodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import RestartUnit, Run
 from aks_flex_node.lean_dataclass import frozen
@@ -123,7 +123,7 @@ class HealthCheck:
 
     def _run_once(self, expected: ExpectedHealth) -> None:
         seconds = float(self.config.update_policy.health_timeout_seconds)
-        readiness = LiveNodeReadiness(self.host, self.config, self.node, self.say, self.environment, seconds)
+        readiness = NodeReadiness(self.host, self.config, self.node, self.say, self.environment, seconds)
         try:
             readiness.wait_registered(LOST_SECONDS)
             if expected.smoke_test:
@@ -138,7 +138,7 @@ class HealthCheck:
                 raise problem from None
             raise ApiServerUnreachableError(error.name, error.message, error.hint, retryable=True) from None
 
-    def _is_deleted(self, readiness: LiveNodeReadiness) -> bool:
+    def _is_deleted(self, readiness: NodeReadiness) -> bool:
         try:
             return readiness.local_problem() is None and nodes.is_missing(self.api, self.node)
         except (ClusterError, ApiStatusError):

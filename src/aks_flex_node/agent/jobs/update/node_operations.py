@@ -22,7 +22,7 @@ from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
-from aks_flex_node.agent.reconcile.program_stager import ProgramStager, StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
 from aks_flex_node.lean_dataclass import dataclass
@@ -45,7 +45,7 @@ class NodeOperations:
     engine_for: Callable[[NodeConfig], Engine]
     progress: ProgressReporter = field(default_factory=ProgressReporter)
     api_for: Callable[[NodeConfig], ApiClient] = node_api
-    stager_for: Callable[[NodeConfig], ProgramStager] = StoreProgramStager
+    stager_for: Callable[[NodeConfig], ProgramStager] = ProgramStager
     environment: ReadinessEnvironment = field(default_factory=ReadinessEnvironment)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
     env: Mapping[str, str] = field(default_factory=dict)
