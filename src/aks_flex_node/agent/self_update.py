@@ -163,9 +163,7 @@ class SelfUpdate:
             self._install()
             self._check()
         except FlexError as error:
-            return JobResult(
-                JobKind.UPDATE, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
-            )
+            return JobResult.of(JobKind.UPDATE, error, retryable=error.retryable)
         return self._try()
 
     def _try(self) -> JobResult:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host import records
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
+    from aks_flex_node.errors import FlexError
     from aks_flex_node.host.host import Host
 
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
@@ -60,6 +61,12 @@ class JobResult:
     retryable: bool = False  # whether the same may work later
     node_uid: str = ""  # of the Node at the end of an update; a deletion after that is a new signal
     at: str = field(default_factory=format_utc)
+
+    @classmethod
+    def of(cls, kind: JobKind, error: FlexError, **changes: Any) -> JobResult:
+        """Returns the result of a job that an error ended, and that may work later."""
+        failed = cls(kind, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
+        return replace(failed, **changes)
 
     @property
     def is_done(self) -> bool:

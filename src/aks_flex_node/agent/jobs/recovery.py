@@ -59,7 +59,7 @@ class CredentialRecovery:
             message = f"No new token was issued: {error.result.message}"
             return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.result.state.value, message, retryable=True)
         except FlexError as error:
-            return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
+            return JobResult.of(JobKind.RECOVER, error)
 
     def _recover(self, health: NodeHealth) -> JobResult:
         host, earlier = self.engine.host, None

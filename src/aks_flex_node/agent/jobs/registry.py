@@ -82,7 +82,7 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
     try:
         outcome = job.run(arguments, progress)
     except FlexError as error:
-        outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
+        outcome = JobResult.of(job.kind, error)
     if outcome is None:
         return
     job_result.write_result(RealHost(), job.result_file, outcome)

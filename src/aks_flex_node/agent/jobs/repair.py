@@ -81,9 +81,7 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
                     return JobResult(JobKind.REPAIR, JobStatus.DONE)
                 return JobResult(JobKind.REPAIR, JobStatus.DONE, "Repaired", f"Repaired: {summarize(found)}.")
     except FlexError as error:
-        return JobResult(
-            JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
-        )
+        return JobResult.of(JobKind.REPAIR, error, retryable=error.retryable)
     return JobResult(
         JobKind.REPAIR,
         JobStatus.FAILED,

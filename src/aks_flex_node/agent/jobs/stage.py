@@ -6,6 +6,7 @@ a program appears only when it is complete, and the record of the whole is writt
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,9 +85,9 @@ class StageJob:
             identity = following.identity
             return self._stage(current, following)
         except ConfigError as error:
-            return _result(JobStatus.REFUSED, error.name, error.message, error.hint, identity)
+            return JobResult.of(JobKind.STAGE, error, result=JobStatus.REFUSED, version=identity, retryable=False)
         except FlexError as error:
-            return _result(JobStatus.FAILED, error.name, error.message, error.hint, identity, retryable=True)
+            return JobResult.of(JobKind.STAGE, error, version=identity)
 
     def _stage(self, current: StoredConfig, following: StagingConfig) -> JobResult:
         # Checks the next configuration as if it had arrived to be applied.
@@ -98,10 +99,7 @@ class StageJob:
         stored = StoredConfig(bundle, config, text.encode())
         changes = admission.compare_configs(current.config, stored.config)
         if refusal := self.operations.check_admission(current, stored, changes, None):
-            identity, retryable = following.identity, refusal.retryable
-            return _result(
-                refusal.result, refusal.reason, refusal.message, refusal.hint, identity, retryable=retryable
-            )
+            return replace(refusal, kind=JobKind.STAGE, version=following.identity)
         engine = self.operations.engine_for(stored.config)
         has_service = managed_components(engine.ledger, engine.config) is not SEQUENCE
         is_due = has_service and self_update.is_due(engine.host, engine.config)

@@ -5,12 +5,13 @@ downgrade, version skew, maintenance window). Pure: machine, cluster and time ar
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
-from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
+from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, Policy, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.maintenance_window import next_opening
@@ -92,27 +93,17 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
 
 
 MAX_MINORS_OLDER = 3
+_result = partial(JobResult, JobKind.UPDATE)  # why an update is deferred or refused
 
 
-@frozen
-class AdmissionResult:
-    """Why an update is deferred or refused."""
-
-    result: JobStatus
-    reason: str
-    message: str
-    hint: str = ""
-    retryable: bool = False
-
-
-def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, desired_name: str) -> AdmissionResult | None:
+def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, desired_name: str) -> JobResult | None:
     """Refuses a configuration for another node or cluster, because the node's certificate is valid for one only."""
     here, there = resolved.target_cluster(current), resolved.target_cluster(desired)
     elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
     if name == desired_name and not elsewhere:
         return None
     cluster, other = ("/".join(each) if each else "its cluster" for each in (here, there))
-    return AdmissionResult(
+    return _result(
         JobStatus.REFUSED,
         "NodeMismatch",
         f"This machine is node {name} of {cluster}, but the configuration is for node {desired_name} of {other}.",
@@ -120,11 +111,11 @@ def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, desired
     )
 
 
-def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
+def check_paths(current: NodeConfig, desired: NodeConfig) -> JobResult | None:
     """Refuses changed paths: a node that joined with a local file may use paths that its resource does not know."""
     if current.paths == desired.paths:
         return None
-    return AdmissionResult(
+    return _result(
         JobStatus.REFUSED,
         "PathsChanged",
         "The configuration changes the node's paths, and an update cannot move the files of a node.",
@@ -132,29 +123,29 @@ def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | N
     )
 
 
-def check_policy(policy: Policy, current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
+def check_policy(policy: Policy, current: NodeConfig, desired: NodeConfig) -> JobResult | None:
     """Refuses what the administrator of this machine forbids."""
     violations = policy.violations(desired, current)
     if not violations:
         return None
     message = refusal_message(policy, violations)
     # The administrator may change the policy.
-    return AdmissionResult(JobStatus.REFUSED, REFUSED_BY_POLICY, message, REFUSAL_HINT, retryable=True)
+    return _result(JobStatus.REFUSED, REFUSED_BY_POLICY, message, REFUSAL_HINT, retryable=True)
 
 
-def check_complete(desired: NodeConfig) -> AdmissionResult | None:
+def check_complete(desired: NodeConfig) -> JobResult | None:
     """Refuses a configuration that lacks settings required for a join, except the bootstrap token."""
     problems = [one for one in loader.missing_for_join(desired) if one.path != files.TOKEN_FILE]
     if not problems:
         return None
     reasons = " ".join(f"{one.path} {one.reason}" for one in problems)
-    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is incomplete: {reasons}")
+    return _result(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is incomplete: {reasons}")
 
 
-def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
+def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) -> JobResult | None:
     if failure is None or (failure.version, failure.fingerprint) != (stored.version, stored.fingerprint):
         return None
-    return AdmissionResult(
+    return _result(
         JobStatus.FAILED,
         failure.reason,
         f"This configuration was rolled back at {failure.at} and is not retried: {failure.message}",
@@ -162,19 +153,19 @@ def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) 
     )
 
 
-def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
+def check_not_paused(desired: NodeConfig) -> JobResult | None:
     if not desired.update_policy.paused:
         return None
     message = "Updates of this node are paused. The new configuration is pending."
     hint = "Run `aks-flex-rp node update --name NODE --resume`, or set `updatePolicy.paused` to false."
-    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, hint, retryable=True)
+    return _result(JobStatus.DEFERRED, "Paused", message, hint, retryable=True)
 
 
-def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
+def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> JobResult | None:
     if not changes.downgrades or desired.update_policy.allow_downgrade:
         return None
     downgrades = ", ".join(str(one) for one in changes.downgrades)
-    return AdmissionResult(
+    return _result(
         JobStatus.REFUSED,
         "DowngradeRefused",
         f"The configuration would downgrade {downgrades}.",
@@ -182,7 +173,7 @@ def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionRes
     )
 
 
-def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | None:
+def check_version_skew(desired: NodeConfig, server: str) -> JobResult | None:
     """Refuses a kubelet that is newer than the API server, or more than three minor versions older."""
     kubelet = desired.kubernetes.version or ""
     (major, minor), (server_major, server_minor) = parse_minor(kubelet), parse_minor(server)
@@ -192,7 +183,7 @@ def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | No
     newer = (major, minor) > (server_major, server_minor)
     what = "newer than" if newer else f"{pluralize(behind, 'minor version')} older than"
     rule = "must not be newer" if newer else f"may be at most {MAX_MINORS_OLDER} minor versions older"
-    return AdmissionResult(
+    return _result(
         JobStatus.REFUSED,
         "SkewViolation",
         f"Kubelet {kubelet} is {what} the API server ({server}). It {rule}.",
@@ -206,14 +197,14 @@ def parse_minor(version: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def check_node_deletion(changes: ConfigChanges, services: Sequence[str]) -> AdmissionResult | None:
+def check_node_deletion(changes: ConfigChanges, services: Sequence[str]) -> JobResult | None:
     """Defers a change that disturbs pods or restarts a service until AKS has drained and deleted the Node."""
     if not changes.disrupts_pods and not services:
         return None
     restarts = [f"restart of {name.removesuffix('.service')}" for name in services]
     pending = ", ".join([str(one) for one in changes.upgrades] or restarts)
     message = f"The change is applied when AKS has drained and deleted the Node. Pending: {pending}."
-    return AdmissionResult(
+    return _result(
         JobStatus.DEFERRED,
         WAITING_FOR_NODE_DELETION,
         message,
@@ -222,7 +213,7 @@ def check_node_deletion(changes: ConfigChanges, services: Sequence[str]) -> Admi
     )
 
 
-def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: datetime) -> AdmissionResult | None:
+def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: datetime) -> JobResult | None:
     if not changes.disrupts_pods:
         return None
     window = desired.update_policy.maintenance_window
@@ -232,4 +223,4 @@ def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: d
     upgrades = ", ".join(str(one) for one in changes.upgrades)
     when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
     message = f"The maintenance window is closed. It opens on {when}. Pending: {upgrades}."
-    return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, retryable=True)
+    return _result(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, retryable=True)

@@ -29,7 +29,6 @@ from aks_flex_node.agent.job_records.update_journal import (
     UpdateStage,
 )
 from aks_flex_node.agent.jobs.update import admission
-from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
 from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth, NodeDeletedError
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
@@ -39,6 +38,7 @@ from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from aks_flex_node.agent.jobs.update.admission import ConfigChanges
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
@@ -83,19 +83,19 @@ class UpdateJob:
                 return self._finish(current, journal)  # already in effect; only the node may still be cordoned
             return self._update(current, journal)
         except FlexError as error:
-            return _result(JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
+            return JobResult.of(JobKind.UPDATE, error)
 
     def _update(self, current: StoredConfig, journal: UpdateJournal | None) -> JobResult:
         """Reads the next configuration, and starts or resumes its update."""
         try:
             pending = stored_config.read_stored(self.operations.host, NEXT_CONFIG, self.operations.env)
         except ConfigError as error:
-            refused = AdmissionResult(JobStatus.REFUSED, error.name, error.message, error.hint)
+            refused = JobResult.of(JobKind.UPDATE, error, result=JobStatus.REFUSED, retryable=False)
             return self._decline(
                 current, journal, refused, stored_config.stored_version(self.operations.host, NEXT_CONFIG)
             )
         if pending is None:
-            nothing = AdmissionResult(JobStatus.DONE, "", "No configuration is pending.")
+            nothing = _result(JobStatus.DONE, message="No configuration is pending.")
             return self._decline(current, journal, nothing, current.version)
         if journal and journal.stage is UpdateStage.APPLYING and journal.identity == pending.identity:
             return self._resume(current, pending, journal)
@@ -129,7 +129,7 @@ class UpdateJob:
 
     def _check_admission(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
-    ) -> AdmissionResult | None:
+    ) -> JobResult | None:
         """Returns why the update cannot run now, or None; permanent reasons before temporary ones."""
         operations, failure = self.operations, update_journal.read_failure(self.operations.host)
         found = operations.check_admission(current, stored, difference, failure)
@@ -137,7 +137,7 @@ class UpdateJob:
 
     def _check_node_released(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
-    ) -> AdmissionResult | None:
+    ) -> JobResult | None:
         """Returns why a disturbance must wait for the config source; its programs are staged already. The Node may
         have been deleted meanwhile.
         """
@@ -217,7 +217,7 @@ class UpdateJob:
             self.operations.uncordon(current.config)
         except ClusterError as error:
             message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
-            return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, retryable=True)
+            return JobResult.of(JobKind.UPDATE, error, message=message, version=journal.version)
         self.operations.clear_rollback(current.config)
         update_journal.remove_failure(self.operations.host)
         update_journal.remove_journal(self.operations.host)
@@ -225,7 +225,7 @@ class UpdateJob:
         return replace(_result(JobStatus.DONE, message=message, version=journal.version), node_uid=uid)
 
     def _defer(
-        self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult
+        self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: JobResult
     ) -> JobResult:
         """Defers the update. Labels are applied nevertheless, because they do not disrupt pods."""
         if admission.reason in LABELLED_REASONS and journal is None:
@@ -234,7 +234,7 @@ class UpdateJob:
         return self._decline(current, journal, admission, stored.version)
 
     def _decline(
-        self, current: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult, version: str
+        self, current: StoredConfig, journal: UpdateJournal | None, admission: JobResult, version: str
     ) -> JobResult:
         """Ends without applying the configuration; rolls back if an earlier run has already changed the machine."""
         if journal and journal.stage is UpdateStage.APPLYING:
@@ -246,15 +246,8 @@ class UpdateJob:
                 update_journal.remove_journal(self.operations.host)
         except ClusterError as error:  # retried sooner than the update itself
             message = f"{admission.message} Also, the node is still cordoned: {error.message}"
-            return _result(JobStatus.FAILED, error.name, message, error.hint, version, retryable=True)
-        return _result(
-            admission.result,
-            admission.reason,
-            admission.message,
-            admission.hint,
-            version,
-            retryable=admission.retryable,
-        )
+            return JobResult.of(JobKind.UPDATE, error, message=message, version=version)
+        return replace(admission, version=version)
 
     def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
         """Applies the previous configuration, checks the node's health, and records the failed configuration."""
@@ -319,10 +312,9 @@ def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
     )
 
 
-def _rejected_before_change(error: FlexError) -> AdmissionResult:
+def _rejected_before_change(error: FlexError) -> JobResult:
     """Converts an error that occurred before any change into a retryable result."""
-    reason = CONDITION_REASONS.get(error.name, error.name)
-    return AdmissionResult(JobStatus.FAILED, reason, error.message, error.hint, retryable=True)
+    return JobResult.of(JobKind.UPDATE, error, reason=CONDITION_REASONS.get(error.name, error.name))
 
 
 def _rollback_cause(error: FlexError) -> RollbackCause:
@@ -338,11 +330,11 @@ def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate
 def _unconfirmed(stored: StoredConfig, error: FlexError) -> JobResult:
     """Returns the result of an update whose health check was inconclusive; the next run repeats the check."""
     message = f"The configuration was applied, but the health check is not complete: {error.message}"
-    return _result(JobStatus.FAILED, error.name, message, error.hint, stored.version, retryable=True)
+    return JobResult.of(JobKind.UPDATE, error, message=message, version=stored.version)
 
 
 def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: FlexError) -> JobResult:
     """Returns the result of a rollback that failed or could not be verified; the next run repeats it."""
     reason = error.name if error.name.startswith("api-server-") else "RollbackFailed"
     message = f"{cause.message} The rollback could not be verified: {error.message}"
-    return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, retryable=True)
+    return JobResult.of(JobKind.UPDATE, error, reason=reason, message=message, version=journal.version)

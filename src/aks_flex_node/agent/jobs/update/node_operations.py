@@ -31,7 +31,8 @@ from aks_flex_node.redaction import redact_output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from aks_flex_node.agent.jobs.update.admission import AdmissionResult, ConfigChanges
+    from aks_flex_node.agent.job_records.job_result import JobResult
+    from aks_flex_node.agent.jobs.update.admission import ConfigChanges
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
@@ -66,7 +67,7 @@ class NodeOperations:
 
     def check_admission(
         self, current: StoredConfig, stored: StoredConfig, changes: ConfigChanges, failure: FailedUpdate | None
-    ) -> AdmissionResult | None:
+    ) -> JobResult | None:
         """Returns why a configuration cannot be applied at any time of the day, or None; permanent reasons before
         temporary ones. `failure` is the last update that was rolled back.
         """
