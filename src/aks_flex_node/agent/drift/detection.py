@@ -41,25 +41,38 @@ if TYPE_CHECKING:
 DEV_NULL = "/dev/null"
 
 
+DESCRIPTIONS: dict[type[Action], str] = {
+    Remove: "should not exist",
+    RemoveTree: "should not exist",
+    LoadModule: "is not loaded",
+    SwapOff: "is in use as swap",
+    EnableUnit: "is disabled",
+    StopUnit: "should not exist",
+    DisableUnit: "should not exist",
+    ReloadUnits: "has not loaded the current unit files",
+}
+
+
 def describe(action: Action, facts: Facts) -> str:
     """Describes how the subject of an action differs from the desired state."""
-    descriptions = (about(action, facts) for about in (_describe_path, _describe_kernel, _describe_unit))
-    return next((description for description in descriptions if description), f"differs: {action}")
-
-
-def _describe_path(action: Action, facts: Facts) -> str:
+    text = DESCRIPTIONS.get(type(action), "")
     match action:
         case WriteFile(path, content, mode):
-            return _describe_file(facts.entries.get(path), mode, same=facts.contents.get(path) == content)
+            text = _describe_file(facts.entries.get(path), mode, same=facts.contents.get(path) == content)
         case MakeDirectory(path, mode):
-            return _describe_entry(facts.entries.get(path), mode) or "is not a directory"
+            text = _describe_entry(facts.entries.get(path), mode) or "is not a directory"
         case MakeLink(path, target):
-            return f"does not point to {target}" if facts.entries.get(path) else "is missing"
+            text = f"does not point to {target}" if facts.entries.get(path) else "is missing"
         case PlaceTree(_, path) | SetAside(path):
-            return _describe_damage(facts, path)
-        case Remove() | RemoveTree():
-            return "should not exist"
-    return ""
+            text = _describe_damage(facts, path)
+        case SetSysctl(key, value):
+            text = f"is {facts.sysctls.get(key)} instead of {value}"
+        case StartUnit(name):
+            text = f"is {facts.units[name].active}"
+        case RestartUnit(name):
+            other = "runs a replaced program" if name in facts.replaced else "runs with outdated settings"
+            text = facts.unhealthy.get(name, other)
+    return text or f"differs: {action}"
 
 
 def _describe_damage(facts: Facts, path: str) -> str:
@@ -69,33 +82,6 @@ def _describe_damage(facts: Facts, path: str) -> str:
     if entry and entry.kind is EntryKind.DIRECTORY:
         return "is a directory instead of a file"
     return "is damaged: a required line is missing" if path in facts.contents else "is not a directory"
-
-
-def _describe_kernel(action: Action, facts: Facts) -> str:
-    match action:
-        case SetSysctl(key, value):
-            return f"is {facts.sysctls.get(key)} instead of {value}"
-        case LoadModule():
-            return "is not loaded"
-        case SwapOff():
-            return "is in use as swap"
-    return ""
-
-
-def _describe_unit(action: Action, facts: Facts) -> str:
-    match action:
-        case StartUnit(name):
-            return f"is {facts.units[name].active}"
-        case EnableUnit():
-            return "is disabled"
-        case RestartUnit(name):
-            other = "runs a replaced program" if name in facts.replaced else "runs with outdated settings"
-            return facts.unhealthy.get(name, other)
-        case StopUnit() | DisableUnit():
-            return "should not exist"
-        case ReloadUnits():
-            return "has not loaded the current unit files"
-    return ""
 
 
 def _describe_file(entry: FileEntry | None, mode: int, *, same: bool) -> str:
