@@ -89,31 +89,15 @@ class ApiClient:
 
         Raises ApiStatusError on an error status, and ClusterError when the server cannot be reached.
         """
-        from urllib3.exceptions import HTTPError
-
         headers = self._headers()
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body).encode()
-        try:
-            with time_limit(self._seconds):
-                answer = self._pool.request(
-                    method,
-                    self._server + path,
-                    body=data,
-                    headers=headers,
-                    retries=False,
-                    redirect=False,
-                    preload_content=False,
-                )
-                try:
-                    content = read_body(answer, MAX_ANSWER_BYTES)
-                finally:
-                    answer.release_conn()
-        except (HTTPError, OSError) as error:
-            raise explain_connection_error(self._server, error) from error
-        except BodyLimitError as limit:
-            raise unexpected_answer_error(self._server, str(limit)) from None
+        with self._send(method, path, body=data, headers=headers) as answer:
+            try:
+                content = read_body(answer, MAX_ANSWER_BYTES)
+            finally:
+                answer.release_conn()
         return _parse_answer(self._server, answer.status, content)
 
     def open_stream(self, path: str, seconds: float) -> ApiStream:
@@ -122,30 +106,29 @@ class ApiClient:
         Raises the same errors as `request`.
         """
         from urllib3 import Timeout
-        from urllib3.exceptions import HTTPError
 
         limit = Timeout(connect=API_LIMITS.connect_seconds, read=seconds)
+        with self._send("GET", path, headers=self._headers(), timeout=limit) as answer:
+            if answer.status != 200:
+                content = read_body(answer, MAX_LINE_BYTES)
+                answer.close()
+                _parse_answer(self._server, answer.status, content)
+                raise unexpected_answer_error(self._server, f"its status is {answer.status}")
+        return ApiStream(self._server, answer, seconds)
+
+    @contextlib.contextmanager
+    def _send(self, method: str, path: str, **options: Any) -> Iterator[BaseHTTPResponse]:
+        """Sends a request and yields the response, within the time limit. Explains errors, also of the block."""
+        from urllib3.exceptions import HTTPError
+
+        options |= {"retries": False, "redirect": False, "preload_content": False}
         try:
             with time_limit(self._seconds):
-                answer = self._pool.request(
-                    "GET",
-                    self._server + path,
-                    headers=self._headers(),
-                    retries=False,
-                    redirect=False,
-                    preload_content=False,
-                    timeout=limit,
-                )
-                if answer.status != 200:
-                    content = read_body(answer, MAX_LINE_BYTES)
-                    answer.close()
-                    _parse_answer(self._server, answer.status, content)
-                    raise unexpected_answer_error(self._server, f"its status is {answer.status}")
+                yield self._pool.request(method, self._server + path, **options)
         except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
-        except BodyLimitError as excess:
-            raise unexpected_answer_error(self._server, str(excess)) from None
-        return ApiStream(self._server, answer, seconds)
+        except BodyLimitError as limit:
+            raise unexpected_answer_error(self._server, str(limit)) from None
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
