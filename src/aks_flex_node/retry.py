@@ -106,10 +106,14 @@ class RetryDeadline:
     def waited(self) -> float:
         return self.now() - self._begun
 
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - self.waited)
+
     def pause(self) -> bool:
         """Sleeps, each time longer. Returns False immediately when the time limit is reached."""
-        left = self.seconds - self.waited
-        if left <= 0:
+        left = self.left
+        if not left:
             return False
         self.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, self.max_delay)

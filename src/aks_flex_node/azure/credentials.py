@@ -59,21 +59,19 @@ class TokenAuthority:
         return {"connection_verify": self.ca_file} if self.ca_file else {}
 
 
-def service_principal(
-    tenant: str, client_id: str, secret: str, authority: TokenAuthority | None = None
-) -> TokenCredential:
+def service_principal(tenant: str, client_id: str, secret: str, authority: TokenAuthority) -> TokenCredential:
     from azure.identity import ClientSecretCredential  # noqa: PLC0415
 
-    return ClientSecretCredential(tenant, client_id, secret, **(authority or TokenAuthority()).options())
+    return ClientSecretCredential(tenant, client_id, secret, **authority.options())
 
 
 def service_principal_by_certificate(
-    tenant: str, client_id: str, pem: bytes, authority: TokenAuthority | None = None
+    tenant: str, client_id: str, pem: bytes, authority: TokenAuthority
 ) -> TokenCredential:
     """Returns the credential of a service principal. `pem` has a certificate and its private key, in any order."""
     from azure.identity import CertificateCredential  # noqa: PLC0415
 
-    options = (authority or TokenAuthority()).options()
+    options = authority.options()
     try:
         return CertificateCredential(tenant, client_id, certificate_data=pem, **options)
     except (ValueError, TypeError) as error:
@@ -91,9 +89,7 @@ def managed_identity(client_id: str | None = None) -> TokenCredential:
     return ImdsCredential(client_id)
 
 
-def workload_identity(
-    tenant: str, client_id: str, token_file: str, authority: TokenAuthority | None = None
-) -> TokenCredential:
+def workload_identity(tenant: str, client_id: str, token_file: str, authority: TokenAuthority) -> TokenCredential:
     """Returns the credential of an identity that trusts the issuer of the token in a file."""
     try:
         Path(token_file).read_bytes()
@@ -106,7 +102,7 @@ def workload_identity(
         ) from None
     from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
 
-    options = (authority or TokenAuthority()).options()
+    options = authority.options()
     return WorkloadIdentityCredential(tenant_id=tenant, client_id=client_id, token_file_path=token_file, **options)
 
 

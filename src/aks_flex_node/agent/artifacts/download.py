@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import asdict, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.artifacts.digest import Digest, RunningHashes, hash_file
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, require_space
@@ -265,20 +265,16 @@ class TransferProgress:
             return self._now
 
     def update(self, done: int, total: int | None) -> None:
-        with self._lock:
-            self._now = replace(self._now, done=done, total=total)
-        self._notify()
+        self._change(done=done, total=total)
 
     def set_state(self, state: TransferState) -> None:
-        with self._lock:
-            self._now = replace(self._now, state=state)
-        self._notify()
+        self._change(state=state)
 
     def set_cached(self, size: int) -> None:
-        with self._lock:
-            self._now = replace(self._now, done=size, total=size, cached=True)
-        self._notify()
+        self._change(done=size, total=size, cached=True)
 
-    def _notify(self) -> None:
+    def _change(self, **changes: Any) -> None:
+        with self._lock:
+            self._now = replace(self._now, **changes)
         if self._observe:
             self._observe(self.current)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from aks_flex_node import atomic_file
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -95,11 +95,5 @@ def write_cache(file: Path, token: CachedToken) -> None:
     text = json.dumps(
         {"token": token.value, "begun": token.issued_at, "ends": token.expires_at, "identity": token.identity_digest}
     )
-    part = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(OSError):
-        try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as out:
-                out.write(text)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
+        atomic_file.write(file, text.encode(), 0o600)

@@ -23,7 +23,6 @@ from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.reconcile.observer import find_damage
 from aks_flex_node.agent.reconcile.program_stager import (
-    Deadline,
     ProgramStager,
     cache_dir,
     staging_folder,
@@ -35,6 +34,7 @@ from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.retry import RetryDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ class StageJob:
         try:
             stager.prepare(missing)
             for component in components:
-                clock = Deadline(component.timeout_seconds)
+                clock = RetryDeadline(component.timeout_seconds)
                 for program in component.desired(engine.config, engine.machine).programs:
                     if program in missing:
                         stager.finish(program, clock.left)

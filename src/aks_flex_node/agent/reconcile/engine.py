@@ -8,13 +8,13 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.reconcile.observer import Facts, file_change_times, find_damage
-from aks_flex_node.agent.reconcile.program_stager import Deadline, ProgramStager
 from aks_flex_node.agent.reconcile.resources import File, ProgramTree, Spec, Symlink
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import Action, MakeDirectory, PlaceTree, SetAside, StartUnit
 from aks_flex_node.host.host import EntryKind, FileEntry, Host
 from aks_flex_node.lean_dataclass import dataclass, frozen
+from aks_flex_node.retry import RetryDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
+    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -109,7 +110,7 @@ class Engine:
         """Stages all missing programs of the components and waits for them, before any change."""
         self.prepare(components)
         for component in components:
-            plan, clock = self.plan(component), Deadline(component.timeout_seconds)
+            plan, clock = self.plan(component), RetryDeadline(component.timeout_seconds)
             for program in (one for one in plan.spec.programs if plan.facts.damage[one.path]):
                 if self.stager:
                     self.stager.finish(program, clock.left)
@@ -133,7 +134,7 @@ class Engine:
     def apply(self, component: Component) -> tuple[Action, ...]:
         """Applies the component's plan and records it in the ledger; returns the applied actions. Idempotent."""
         start = time.monotonic()
-        plan, clock = self.plan(component), Deadline(component.timeout_seconds)
+        plan, clock = self.plan(component), RetryDeadline(component.timeout_seconds)
         self.ledger.record_before(component.name, plan.spec, plan.actions, self.originals)
         done: list[Action] = []
         for action in plan.actions:
@@ -158,7 +159,7 @@ class Engine:
         )
         return tuple(done)
 
-    def _do(self, action: Action, plan: ComponentPlan, clock: Deadline) -> None:
+    def _do(self, action: Action, plan: ComponentPlan, clock: RetryDeadline) -> None:
         if isinstance(action, PlaceTree) and self.stager:
             program = next(one for one in plan.spec.programs if one.path == action.path)
             self.stager.finish(program, clock.left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,14 +111,3 @@ def tree_name(program: ProgramTree) -> str:
 
 def program_tree(program: ProgramTree) -> ArtifactTree:
     return ArtifactTree(program.component, program.version, program.artifacts, Path(program.staging_path))
-
-
-class Deadline:
-    """The remaining time of a step."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self._end - time.monotonic())
