@@ -208,6 +208,14 @@ class UnitCache:
         return unit.active in SETTLED_STATES and (link.target if link else "") == invocation
 
 
+def parse_swaps(text: str) -> dict[str, int]:
+    """Parses the active swap devices and files from /proc/swaps, with their priorities: negative if the kernel chose
+    it.
+    """
+    rows = (line.split() for line in text.splitlines()[1:] if line.strip())
+    return {row[0].replace("\\040", " "): int(row[-1]) for row in rows}
+
+
 def sysctl_path(key: str) -> str:
     """Returns the /proc path of a sysctl key. A key with slashes may have dots inside of a name."""
     return "/proc/sys/" + key.replace(".", "/")

@@ -50,7 +50,7 @@ def make_key(owner: str, *options: str, lifetime: str = "never") -> str:
 
 def exported(owner: str) -> bytes:
     """Returns a public key in binary form, through its armored form."""
-    return dearmor(run("gpg", "--batch", "--armor", "--export", owner).out.encode())
+    return dearmor(run("gpg", "--batch", "--armor", "--export", owner).out)
 
 
 @dataclass

@@ -5,13 +5,13 @@ are not changed.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.artifacts.release_signature import dearmor
+from aks_flex_node.agent.machine import os_release
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, RemoveTree, Run, WriteFile
@@ -24,20 +24,15 @@ if TYPE_CHECKING:
     from aks_flex_node.settings.models import NodeConfig
 
 
-ARMOUR = re.compile(
-    r"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?:[^\r\n]+: [^\r\n]*\r?\n)*\r?\n(?P<body>[A-Za-z0-9+/=\s]+?)"
-    r"(?:\r?\n=[A-Za-z0-9+/]{4})?\s*-----END PGP PUBLIC KEY BLOCK-----"
-)
 PUBLIC_KEY = 6
 
 
 def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
     """Returns the keyring for apt if all of its keys have an expected fingerprint."""
     try:
-        blocks = ("".join(block["body"].split()) for block in ARMOUR.finditer(text))
-        ring = b"".join(base64.b64decode(block, validate=True) for block in blocks)
+        ring = dearmor(text)
         found = [_fingerprint(body) for tag, body in _packets(ring) if tag == PUBLIC_KEY]
-    except (ValueError, IndexError, binascii.Error):
+    except (ValueError, IndexError):
         found = []
     if not found:
         raise ArtifactError(
@@ -125,13 +120,13 @@ def repository(config: NodeConfig, release: str) -> AptRepository:
     /etc/os-release).
     """
     package = config.azure.arc.package
-    fields = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
-    name, version, suite = (fields.get(key, "").strip('"') for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
+    fields = os_release(release)
+    name, version, suite = (fields.get(key, "") for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
     if name not in NEW_KEY_SINCE and not (package.repository and package.suite and package.key_url):
         raise MachineError(
             "azcmagent-not-found",
             "azcmagent is not installed, and no package repository is known for "
-            f"{fields.get('PRETTY_NAME', 'this system').strip(chr(34))}.",
+            f"{fields.get('PRETTY_NAME', 'this system')}.",
             "Install azcmagent (https://aka.ms/azcmagent), or set `azure.arc.package.repository`, `suite` and "
             "`keyURL`.",
         )

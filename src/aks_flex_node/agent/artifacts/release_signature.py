@@ -7,8 +7,8 @@ Signatures are verified with the program that apt uses: gpgv, or sqv on Debian 1
 from __future__ import annotations
 
 import base64
-import binascii
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -23,7 +23,10 @@ SIGNATURE = f"{SUMS}.asc"
 SHIPPED_KEYS = Path(__file__).parents[1] / "release-keys.gpg"  # of a release build: the current key and the next one
 ADMINISTRATOR_KEYS = Path("/etc/aks-flex-node/release-keys")
 VERIFY_SECONDS = 30.0
-ARMOR = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
+ARMORED_KEY = re.compile(
+    r"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?:[^\r\n]+: [^\r\n]*\r?\n)*\r?\n(?P<body>[A-Za-z0-9+/=\s]+?)"
+    r"(?:\r?\n=[A-Za-z0-9+/]{4})?\s*-----END PGP PUBLIC KEY BLOCK-----"
+)
 GOOD, WRONG = "[GNUPG:] GOODSIG ", ("EXPKEYSIG", "REVKEYSIG", "EXPSIG", "BADSIG", "ERRSIG")
 
 
@@ -86,19 +89,15 @@ def read_key(path: Path) -> bytes:
     require_roots(path)
     try:
         content = path.read_bytes()
-        return dearmor(content) if ARMOR in content else content
-    except (OSError, ValueError, binascii.Error) as error:
+        return dearmor(content.decode()) if b"-----BEGIN PGP" in content else content
+    except (OSError, ValueError) as error:
         raise release_key_error(path, f"cannot be read ({error})") from error
 
 
-def dearmor(content: bytes) -> bytes:
-    """Returns the binary form of armored keys. Raises ValueError."""
-    found = b""
-    for block in content.decode("ascii").split(ARMOR.decode())[1:]:
-        body = block.partition("\n\n")[2].partition("-----END")[0]
-        lines = [line.strip() for line in body.splitlines()]
-        found += base64.b64decode("".join(line for line in lines if not line.startswith("=")), validate=True)
-    return found
+def dearmor(text: str) -> bytes:
+    """Returns the binary form of the armored public keys in a text. Raises ValueError."""
+    blocks = ("".join(block["body"].split()) for block in ARMORED_KEY.finditer(text))
+    return b"".join(base64.b64decode(block, validate=True) for block in blocks)
 
 
 def require_roots(path: Path) -> None:

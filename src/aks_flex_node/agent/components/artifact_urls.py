@@ -28,6 +28,12 @@ def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, s
     return (plain, not dash, parts)
 
 
+def minor_version(version: str) -> tuple[int, int] | None:
+    """Returns the major and the minor number of a version, or None if it has none."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def fill_named_url(template: str, version: str, arch: str, name: str = "") -> str:
     """Replaces `{version}`, `{arch}` and `{name}` in a URL template."""
     for placeholder, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):

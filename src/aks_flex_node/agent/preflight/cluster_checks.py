@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.agent.aks_pool.pool_ids import new_token_hint
 from aks_flex_node.agent.cluster.diagnosis import NEW_TOKEN_HINT
+from aks_flex_node.agent.components.artifact_urls import minor_version
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.machine import is_loopback, name_servers
@@ -168,7 +169,7 @@ def _untrusted(name: str, reason: str) -> CheckFinding:
 
 
 def _skew(ours: str, theirs: str) -> Iterator[CheckFinding]:
-    mine, server = minor(ours), minor(theirs)
+    mine, server = minor_version(ours), minor_version(theirs)
     if mine is None or server is None:
         return
     if mine > server:
@@ -182,13 +183,6 @@ def _skew(ours: str, theirs: str) -> Iterator[CheckFinding]:
             f"({theirs}).",
             f"Set `kubernetes.version` to a 1.{server[1]} version.",
         )
-
-
-def minor(version: str) -> tuple[int, int] | None:
-    parts = version.removeprefix("v").split(".")
-    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
-        return None
-    return int(parts[0]), int(parts[1])
 
 
 def check_clock(context: PreflightContext) -> Iterator[CheckFinding]:

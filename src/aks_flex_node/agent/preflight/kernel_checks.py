@@ -4,12 +4,13 @@ node's.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.components.artifact_urls import minor_version
 from aks_flex_node.agent.components.system import MODULES, SETTINGS, SYSCTLS
 from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.agent.reconcile.observer import loaded_modules
+from aks_flex_node.host.system import parse_swaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,7 @@ CGROUP_V2_CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 
 def check_kernel(context: PreflightContext) -> Iterator[CheckFinding]:
     text = context.machine.kernel
-    found = re.match(r"(\d+)\.(\d+)", text)
-    version = (int(found[1]), int(found[2])) if found else None
+    version = minor_version(text)
     if version is None:
         yield warning(f"The kernel version ({text or 'empty'}) is not valid.", "Check `uname -r`.")
     elif version < LEAST_KERNEL:
@@ -104,7 +104,7 @@ def check_capabilities(context: PreflightContext) -> Iterator[CheckFinding]:
 
 
 def check_swap(context: PreflightContext) -> Iterator[CheckFinding]:
-    used = swap_devices(context.text("/proc/swaps"))
+    used = parse_swaps(context.text("/proc/swaps"))
     if used:
         yield warning(
             f"Swap is enabled ({', '.join(used)}). The node will disable it, and `unbootstrap` enables it again.",
@@ -112,11 +112,6 @@ def check_swap(context: PreflightContext) -> Iterator[CheckFinding]:
         )
     else:
         yield ok("none")
-
-
-def swap_devices(text: str) -> list[str]:
-    """Parses the devices and files from /proc/swaps, after its header line."""
-    return [line.split()[0] for line in text.splitlines()[1:] if line.strip()]
 
 
 OWN_SYSCTL_FILE = SETTINGS.rpartition("/")[2]

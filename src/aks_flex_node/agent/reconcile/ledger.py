@@ -34,8 +34,8 @@ from aks_flex_node.host.actions import (
     WriteFile,
 )
 from aks_flex_node.host.disk import temporary_path
-from aks_flex_node.host.host import EntryKind, FileEntry, Host
-from aks_flex_node.host.system import sysctl_path
+from aks_flex_node.host.host import EntryKind, FileEntry, Host, read_text
+from aks_flex_node.host.system import parse_swaps, sysctl_path
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ class Ledger:
             case LoadModule(name):
                 owned.modules.setdefault(name, {})
             case SwapOff(device):
-                owned.swaps.setdefault(device, {"priority": _priority(self._host, device)})
+                swaps = parse_swaps(read_text(self._host, "/proc/swaps"))
+                owned.swaps.setdefault(device, {"priority": swaps.get(device, -2)})
             case EnableUnit(name):
                 owned.services.setdefault(name, {"started_with": ""})
             case StartUnit(name) | RestartUnit(name) | StopUnit(name):
@@ -335,12 +336,6 @@ KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link", Plac
 def staging_dir(folder: str) -> str:
     """Returns the temporary path at which the ledger's directory is prepared."""
     return str(temporary_path(Path(folder)))
-
-
-def _priority(host: Host, device: str) -> int:
-    """Returns the priority of a swap device from /proc/swaps; negative if assigned by the kernel."""
-    lines = (host.read("/proc/swaps") or b"").decode(errors="replace").splitlines()
-    return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
 
 
 def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, list[str]], int]:

@@ -27,9 +27,9 @@ from aks_flex_node.agent.reconcile.resources import (
 )
 from aks_flex_node.host.actions import aside_path
 from aks_flex_node.host.disk import backup_path, temporary_path
-from aks_flex_node.host.host import EntryKind, FileEntry, Host, UnitState
+from aks_flex_node.host.host import EntryKind, FileEntry, Host, UnitState, read_text
 from aks_flex_node.host.processes import TIMED_OUT
-from aks_flex_node.host.system import sysctl_path
+from aks_flex_node.host.system import parse_swaps, sysctl_path
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
         },
         sysctls={key: _sysctl(host, key) for key in sorted(keys)},
         modules=loaded_modules(host),
-        swaps=swaps(host),
+        swaps=tuple(parse_swaps(read_text(host, "/proc/swaps"))),
         units=units,
         replaced=frozenset(name for name, unit in units.items() if _replaced(host, unit)),
         unhealthy=unhealthy,
@@ -313,11 +313,6 @@ def _built_in(host: Host, name: str) -> bool:
     if name == "overlay":
         return b"\toverlay\n" in (host.read("/proc/filesystems") or b"")
     return host.stat("/proc/sys/net/bridge/bridge-nf-call-iptables") is not None
-
-
-def swaps(host: Host) -> tuple[str, ...]:
-    lines = (host.read("/proc/swaps") or b"").decode().splitlines()[1:]
-    return tuple(line.split()[0].replace("\\040", " ") for line in lines if line)
 
 
 def _replaced(host: Host, unit: UnitState) -> bool:

@@ -10,8 +10,9 @@ import pytest
 from aks_flex_node.agent.preflight.disk_checks import file_system_type, threshold_bytes, volumes
 from aks_flex_node.agent.preflight.host_checks import memory_total
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
-from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, parse_sysctl_file, swap_devices
+from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, parse_sysctl_file
 from aks_flex_node.host.host import CommandResult
+from aks_flex_node.host.system import parse_swaps
 from tests.unit.agent.preflight.builders import GIB, MACHINE, ROOM, config, findings, fit, host, severities, told
 
 
@@ -151,7 +152,7 @@ def test_preflight_warns_of_swap() -> None:
     table = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2 partition 1 0 -2\n/swapfile file 1 0 -3\n"
 
     assert severities(with_files(swaps=table), "swap") == ["warning"]
-    assert swap_devices(table) == ["/dev/sda2", "/swapfile"]
+    assert list(parse_swaps(table)) == ["/dev/sda2", "/swapfile"]
 
 
 def test_preflight_notes_a_missing_capability_without_failing() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.model import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import release
+from aks_flex_node.agent.components.artifact_urls import minor_version, release
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.reconcile.component import Component
@@ -50,7 +50,7 @@ LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScore
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = config.containerd.version, config.paths
-    programs = PROGRAMS if generation(version) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
+    programs = PROGRAMS if (minor_version(version) or (0, 0)) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
     directory = f"{paths.install_dir}/containerd/{version}"
     files = (ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
     artifact = release("containerd", config.containerd, machine.arch, "vva", *files)
@@ -89,13 +89,9 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
 
 
-def generation(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2])
-
-
 def config_toml(config: NodeConfig, machine: Machine) -> bytes:
     """Renders containerd's configuration in the syntax of its major version."""
-    made = generation(config.containerd.version)
+    made = minor_version(config.containerd.version) or (0, 0)
     plugins = json.dumps(config.paths.cni.bin_dir)
     values = {
         "root": json.dumps(config.paths.containerd_dir),

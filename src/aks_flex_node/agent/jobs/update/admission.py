@@ -4,11 +4,10 @@ downgrade, version skew, maintenance window). Pure: machine, cluster and time ar
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.artifact_urls import version_key
+from aks_flex_node.agent.components.artifact_urls import minor_version, version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
@@ -176,7 +175,7 @@ def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> JobResult | 
 def check_version_skew(desired: NodeConfig, server: str) -> JobResult | None:
     """Refuses a kubelet that is newer than the API server, or more than three minor versions older."""
     kubelet = desired.kubernetes.version or ""
-    (major, minor), (server_major, server_minor) = parse_minor(kubelet), parse_minor(server)
+    (major, minor), (server_major, server_minor) = (minor_version(each) or (0, 0) for each in (kubelet, server))
     behind = server_minor - minor
     if major == server_major and 0 <= behind <= MAX_MINORS_OLDER:
         return None
@@ -190,11 +189,6 @@ def check_version_skew(desired: NodeConfig, server: str) -> JobResult | None:
         "Upgrade the cluster first." if newer else "Set a newer Kubernetes version for this node.",
         retryable=True,  # the cluster may be upgraded
     )
-
-
-def parse_minor(version: str) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def check_node_deletion(changes: ConfigChanges, services: Sequence[str]) -> JobResult | None:
