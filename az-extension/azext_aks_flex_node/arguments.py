@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, AAZResourceGroupNameArg, AAZStrArg, AAZUndefined
@@ -25,34 +27,19 @@ COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audie
 POOL_OPTION = "pool_name"
 
 
-def cluster_completer() -> Completer:
-    return get_resource_name_completion_list("Microsoft.ContainerService/managedClusters")
+def _completer(what: str, command: str, *more: str) -> Completer:
+    """Returns what completes the names that a list command returns, in the group of commands `what`."""
+
+    def complete(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
+        listing = getattr(import_module(f"azext_aks_flex_node.aaz.latest.aks.flex_node{what}"), command)
+        return _names(listing(cli_ctx=cmd.cli_ctx), prefix, namespace, *more)
+
+    return Completer(complete)
 
 
-@Completer
-def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
-    """Completes node names of the cluster on the command line."""
-    from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - circular import
-
-    return _names(List(cli_ctx=cmd.cli_ctx), prefix, namespace)
-
-
-@Completer
-def pool_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
-    """Completes pool names of the cluster on the command line."""
-    from azext_aks_flex_node.aaz.latest.aks.flex_node.pool import ListPoolsCommand  # noqa: PLC0415 - circular import
-
-    return _names(ListPoolsCommand(cli_ctx=cmd.cli_ctx), prefix, namespace)
-
-
-@Completer
-def rollout_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
-    """Completes roll-out names of the pool on the command line."""
-    from azext_aks_flex_node.aaz.latest.aks.flex_node.rollout import (  # noqa: PLC0415 - circular import
-        ListRolloutsCommand,
-    )
-
-    return _names(ListRolloutsCommand(cli_ctx=cmd.cli_ctx), prefix, namespace, POOL_OPTION)
+node_completer = _completer("", "List")
+pool_completer = _completer(".pool", "ListPoolsCommand")
+rollout_completer = _completer(".rollout", "ListRolloutsCommand", POOL_OPTION)
 
 
 def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
@@ -63,6 +50,8 @@ def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
 
 KINDS: dict[str, type[AAZBaseArg]] = {"number": AAZIntArg, "flag": AAZBoolArg, "switch": AAZBoolArg}
 Schema = Any  # AAZArgumentsSchema, whose attributes are the options
+Option = Callable[[Schema], None]  # adds an option
+Options = tuple[Option, ...]
 
 
 class _Untransformed:
@@ -104,117 +93,95 @@ class WordsArg(AAZBaseArg, AAZListType):
         return Action
 
 
-def add_options(schema: Schema, group: str, kind: type[AAZBaseArg], texts: dict[str, str]) -> None:
-    """Adds options of one kind with their help. The option of `max_pods` is --max-pods."""
-    for name, text in texts.items():
-        option = kind(options=[f"--{name.replace('_', '-')}"], arg_group=group, help=text)
-        setattr(schema, name, option)
+def option(kind: type[AAZBaseArg], name: str, text: str, *flags: str, **more: Any) -> Option:
+    """Returns an option. That of `max_pods` is --max-pods if no flags are given."""
+
+    def add(schema: Schema) -> None:
+        names = flags or (f"--{name.replace('_', '-')}",)
+        setattr(schema, name, kind(options=[*names], help=text, **more))
+
+    return add
 
 
-def cluster(schema: Schema, *, ids: bool) -> None:
-    """Adds the options that identify a cluster, and those of the service."""
+def choice(name: str, text: str, choices: Iterable[str], **more: Any) -> Option:
+    return option(AAZStrArg, name, text, enum={each: each for each in choices}, **more)
+
+
+def cluster(*, ids: bool = False) -> Options:
+    """Returns the options that identify a cluster, and those of the service."""
+    completer = get_resource_name_completion_list("Microsoft.ContainerService/managedClusters")
+    about = {"required": True, "id_part": "name" if ids else None, "completer": completer}
+    named = option(PlainArg, "cluster_name", "Name of the AKS cluster.", "--cluster-name", "--cluster", **about)
+    return (_resource_group, named, *SELF_HOSTED)
+
+
+def _resource_group(schema: Schema) -> None:
     schema.resource_group = GroupArg(required=True)
-    schema.cluster_name = PlainArg(
-        options=["--cluster-name", "--cluster"],
-        help="Name of the AKS cluster.",
-        required=True,
-        id_part="name" if ids else None,
-        completer=cluster_completer(),
-    )
-    self_hosted(schema)
 
 
-def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
-    """Adds the options that identify a node."""
-    cluster(schema, ids=ids and not new)
-    schema.name = PlainArg(
-        options=["-n", "--name", "--node"],
-        help="Name of the flex node in the cluster.",
-        required=True,
-        id_part="child_name_1" if ids and not new else None,
-        completer=None if new else node_completer,
-    )
+def node(*, new: bool = False, ids: bool = True) -> Options:
+    """Returns the options that identify a node."""
+    of_ids = ids and not new
+    about = {"required": True, "id_part": "child_name_1" if of_ids else None}
+    about["completer"] = None if new else node_completer
+    text = "Name of the flex node in the cluster."
+    return (*cluster(ids=of_ids), option(PlainArg, "name", text, "-n", "--name", "--node", **about))
 
 
-def pool(schema: Schema, *, ids: bool = True) -> None:
-    """Adds the options that identify a pool."""
-    cluster(schema, ids=ids)
-    schema.name = PlainArg(
-        options=["-n", "--name", "--pool"],
-        help="Name of the pool.",
-        required=True,
-        id_part="child_name_1" if ids else None,
-        completer=pool_completer,
-    )
+def pool(name: str = "name", *flags: str, ids: bool = True) -> Options:
+    """Returns the options that identify a pool."""
+    about = {"required": True, "id_part": "child_name_1" if ids else None, "completer": pool_completer}
+    named = option(PlainArg, name, "Name of the pool.", *(flags or ("-n", "--name", "--pool")), **about)
+    return (*cluster(ids=ids), named)
 
 
-def rollout_pool(schema: Schema, *, ids: bool) -> None:
-    """Adds the options that identify the pool of a roll-out."""
-    cluster(schema, ids=ids)
-    schema.pool_name = PlainArg(
-        options=["--pool-name", "--pool"],
-        help="Name of the pool.",
-        required=True,
-        id_part="child_name_1" if ids else None,
-        completer=pool_completer,
-    )
+def rollout_pool(*, ids: bool = False) -> Options:
+    """Returns the options that identify the pool of a roll-out."""
+    return pool(POOL_OPTION, "--pool-name", "--pool", ids=ids)
 
 
-def rollout(schema: Schema, *, new: bool = False) -> None:
-    """Adds the options that identify a roll-out."""
-    rollout_pool(schema, ids=not new)
-    schema.name = PlainArg(
-        options=["-n", "--name"],
-        help="Name of the roll-out.",
-        required=True,
-        id_part=None if new else "child_name_2",
-        completer=None if new else rollout_completer,
-    )
+def rollout(*, new: bool = False) -> Options:
+    """Returns the options that identify a roll-out."""
+    about = {"required": True, "id_part": None if new else "child_name_2"}
+    about["completer"] = None if new else rollout_completer
+    return (*rollout_pool(ids=not new), option(PlainArg, "name", "Name of the roll-out.", "-n", "--name", **about))
 
 
-def override_rollout(schema: Schema, text: str) -> None:
-    schema.override_rollout = AAZBoolArg(options=["--override-rollout"], help=text)
+def table(options: Iterable[SettingOption]) -> Options:
+    """Returns the options of a table."""
+    return tuple(map(_of_table, options))
 
 
-def replace_machine(schema: Any) -> None:
-    schema.replace = AAZBoolArg(options=["--replace"], help="Move the node: another machine may use the URL.")
+def _of_table(row: SettingOption) -> Option:
+    kind: type[AAZBaseArg] = WordsArg if row.kind in LISTS else KINDS.get(row.kind, AAZStrArg)
+    more = {"enum": {each: each for each in row.choices}} if row.choices and kind is AAZStrArg else {}
+    default = f" Default: {SECRET_VARIABLE}, or a prompt." if row.kind == "secret" else ""
+    flags = [flag for flag in row.flags if f"{flag}s" not in row.flags]  # az takes several values at once
+    return option(kind, row.name, row.help + default, *flags, arg_group=row.group, **more)
 
 
-def self_hosted(schema: Schema) -> None:
-    """Adds the options of a self-hosted resource provider."""
-    texts = {
+def settings(*, of_pool: bool = False) -> Options:
+    """Returns the options of the table of settings. A pool's template has no settings of one machine."""
+    text = "File (JSON or YAML) with all properties of the API. Options override the file."
+    rows = (each for each in node_changes.setting_options() if not (of_pool and each.per_node))
+    return (*table(rows), option(AAZStrArg, "file", text, "--file", "-f", arg_group="Node"))
+
+
+REPLACE = option(AAZBoolArg, "replace", "Move the node: another machine may use the URL.")
+OUTPUT_URL = option(
+    AAZBoolArg,
+    "output_config_url",
+    "Create and print a configuration URL (properties.configUrl) for one join. It is a secret.",
+    "--output-config-url",
+    "--output-url",
+)
+# Of a self-hosted resource provider.
+SELF_HOSTED = tuple(
+    option(PlainArg, name, f"{text} Default: `az config set {SECTION}.{name}=…`.", arg_group="Self-hosted Service")
+    for name, text in {
         "rp_endpoint": "URL of a self-hosted resource provider, https://HOST:PORT.",
         "rp_audience": "Audience of its tokens, such as api://CLIENT-ID.",
         "rp_key_file": "File with its admin key (mode 0600), instead of `az login`.",
         "rp_ca_file": "Its CA certificate (PEM), if this host does not trust it.",
-    }
-    defaults = {name: f"{text} Default: `az config set {SECTION}.{name}=…`." for name, text in texts.items()}
-    add_options(schema, "Self-hosted Service", PlainArg, defaults)
-
-
-def add_table(schema: Schema, options: Iterable[SettingOption]) -> None:
-    """Adds options of a table."""
-    for option in options:
-        kind: type[AAZBaseArg] = WordsArg if option.kind in LISTS else KINDS.get(option.kind, AAZStrArg)
-        more = {"enum": {each: each for each in option.choices}} if option.choices and kind is AAZStrArg else {}
-        default = f" Default: {SECRET_VARIABLE}, or a prompt." if option.kind == "secret" else ""
-        flags = [flag for flag in option.flags if f"{flag}s" not in option.flags]  # az takes several values at once
-        argument = kind(options=flags, arg_group=option.group, help=option.help + default, **more)
-        setattr(schema, option.name, argument)
-
-
-def setting_options(schema: Schema, *, of_pool: bool = False) -> None:
-    """Adds the options of the table of settings. A pool's template has no settings of one machine."""
-    add_table(schema, (each for each in node_changes.setting_options() if not (of_pool and each.per_node)))
-    schema.file = AAZStrArg(
-        options=["--file", "-f"],
-        arg_group="Node",
-        help="File (JSON or YAML) with all properties of the API. Options override the file.",
-    )
-
-
-def output_config_url(schema: Schema) -> None:
-    schema.output_config_url = AAZBoolArg(
-        options=["--output-config-url", "--output-url"],
-        help="Create and print a configuration URL (properties.configUrl) for one join. It is a secret.",
-    )
+    }.items()
+)

@@ -15,6 +15,8 @@ from azext_aks_flex_node.operations import ServiceRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from azext_aks_flex_node.arguments import Options
+
 Document = dict[str, Any]
 PAGE = "1000"
 NAMES = {
@@ -28,6 +30,7 @@ NAMES = {
 class FlexNodeCommand(AAZCommand):
     """A command with a service endpoint and explained errors."""
 
+    OPTIONS: ClassVar[Options] = ()
     ROWS: ClassVar[Callable[[Any], Any] | None] = None  # of the result, for `--output table`
     ctx: FlexNodeContext
 
@@ -37,13 +40,9 @@ class FlexNodeCommand(AAZCommand):
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
-        cls.add_arguments(schema)
+        for add in cls.OPTIONS:
+            add(schema)
         return schema
-
-    @classmethod
-    @abstractmethod
-    def add_arguments(cls, schema: Any) -> None:
-        """Adds the options of the command."""
 
     def _handler(self, command_args: Document) -> Any:
         self.ctx = self.create_context(command_args)

@@ -42,10 +42,7 @@ class RegenerateTokenOfNode(_NewUrl):
         --query configUrl -o tsv
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
-        arguments.replace_machine(schema)
+    OPTIONS = (*arguments.node(), arguments.REPLACE)
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""
@@ -67,10 +64,8 @@ class JoinCommand(_NewUrl):
         | ssh root@edge-1 sh
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema, ids=False)  # one command per machine: with several, the output would be ambiguous
-        arguments.replace_machine(schema)
+    # One command per machine: with several, the output would be ambiguous.
+    OPTIONS = (*arguments.node(ids=False), arguments.REPLACE)
 
     def execute(self) -> Any:
         """Prints plain text that can be pasted, unless an output format is set."""
@@ -97,9 +92,7 @@ class RevokeKeyOfNode(FlexNodeCommand):
         az aks flex-node revoke-key -g my-rg --cluster my-cluster --name edge-1
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
+    OPTIONS = arguments.node()
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""
@@ -119,9 +112,7 @@ class Release(FlexNodeCommand):
         az aks flex-node release -g my-rg --cluster my-cluster --name edge-1
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
+    OPTIONS = arguments.node()
 
     def execute(self) -> Any:
         return {"name": str(self.ctx.options["name"]), **self.node("release", method="POST")}
@@ -142,9 +133,7 @@ class Delete(FlexNodeCommand):
 
     AZ_SUPPORT_NO_WAIT = True
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
+    OPTIONS = arguments.node()
 
     def execute(self) -> None:
         """Prints nothing on success, as other delete commands of az do."""

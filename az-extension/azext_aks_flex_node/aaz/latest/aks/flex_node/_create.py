@@ -44,11 +44,7 @@ class Create(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
     ROWS = table_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema, new=True)
-        arguments.setting_options(schema)
-        arguments.output_config_url(schema)
+    OPTIONS = (*arguments.node(new=True), *arguments.settings(), arguments.OUTPUT_URL)
 
     def execute(self) -> Any:
         args = self.ctx.options

@@ -10,6 +10,7 @@ from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.tables import table_rows
 
 STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed", "Left")
+FILTER = {"arg_group": "Filter"}
 
 
 @register_command("aks flex-node show")
@@ -25,9 +26,7 @@ class Show(FlexNodeCommand):
 
     ROWS = table_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
+    OPTIONS = arguments.node()
 
     def execute(self) -> Any:
         return self.node()
@@ -45,29 +44,14 @@ class List(FlexNodeCommand):
 
     ROWS = table_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.cluster(schema, ids=False)
-        group = "Filter"
-        schema.ready = AAZStrArg(
-            options=["--ready"],
-            arg_group=group,
-            enum={each: each for each in ("True", "False", "Unknown")},
-            help="Filter by the Ready condition.",
-        )
-        schema.join_state = AAZStrArg(
-            options=["--join-state"],
-            arg_group=group,
-            enum={each: each for each in STATES},
-            help="Filter by join state.",
-        )
-        schema.kubernetes_version = AAZStrArg(
-            options=["--kubernetes-version"], arg_group=group, help="Filter by desired Kubernetes version."
-        )
-        schema.pool = AAZStrArg(options=["--pool"], arg_group=group, help="Filter by pool.")
-        schema.label = arguments.WordsArg(
-            options=["--label"], arg_group=group, help="Filter by labels: space-separated KEY=VALUE."
-        )
+    OPTIONS = (
+        *arguments.cluster(),
+        arguments.choice("ready", "Filter by the Ready condition.", ("True", "False", "Unknown"), **FILTER),
+        arguments.choice("join_state", "Filter by join state.", STATES, **FILTER),
+        arguments.option(AAZStrArg, "kubernetes_version", "Filter by desired Kubernetes version.", **FILTER),
+        arguments.option(AAZStrArg, "pool", "Filter by pool.", **FILTER),
+        arguments.option(arguments.WordsArg, "label", "Filter by labels: space-separated KEY=VALUE.", **FILTER),
+    )
 
     def execute(self) -> Any:
         return self.pages("flexNodeConfig", filter_text=filter_text(self.ctx.options))

@@ -55,17 +55,19 @@ class Update(FlexNodeCommand):
     AZ_SUPPORT_GENERIC_UPDATE = True
     ROWS = table_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
-        arguments.setting_options(schema)
-        arguments.output_config_url(schema)
-        schema.allow_downgrade = AAZBoolArg(
-            options=["--allow-downgrade"], arg_group="Versions", help="Allow older versions than the node has."
-        )
-        arguments.override_rollout(
-            schema, "Ignore barred revisions, and the limits of an active roll-out. It is audited."
-        )
+    OPTIONS = (
+        *arguments.node(),
+        *arguments.settings(),
+        arguments.OUTPUT_URL,
+        arguments.option(
+            AAZBoolArg, "allow_downgrade", "Allow older versions than the node has.", arg_group="Versions"
+        ),
+        arguments.option(
+            AAZBoolArg,
+            "override_rollout",
+            "Ignore barred revisions, and the limits of an active roll-out. It is audited.",
+        ),
+    )
 
     def execute(self) -> Any:
         args = self.ctx.options

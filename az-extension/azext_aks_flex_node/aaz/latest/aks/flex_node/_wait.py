@@ -22,6 +22,10 @@ class Wait(WaitCommand):
         --custom "properties.configVersion==properties.status.appliedConfigVersion"
     """
 
+    OPTIONS = (
+        *arguments.node(),
+        arguments.option(AAZBoolArg, "ready", "Wait until the node is Ready.", arg_group="Wait Condition"),
+    )
     OPTION = "ready"
     QUERY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
 
@@ -40,10 +44,3 @@ class Wait(WaitCommand):
 
     def advice(self, found: dict[str, Any]) -> str:
         return tables.cause(found["properties"].get("status", {}))
-
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.node(schema)
-        schema.ready = AAZBoolArg(
-            options=["--ready"], arg_group="Wait Condition", help="Wait until the node is Ready."
-        )

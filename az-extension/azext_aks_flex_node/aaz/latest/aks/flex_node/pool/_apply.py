@@ -26,19 +26,17 @@ class Apply(FlexNodeCommand):
         az aks flex-node pool apply -g my-rg --cluster my-cluster --name edge --revision 1 --nodes edge-1
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema)
-        schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision. Default: the newest.")
-        schema.nodes = arguments.WordsArg(
-            options=["--nodes"], help="Space-separated names of nodes of the pool. Default: all."
-        )
-        schema.allow_downgrade = AAZBoolArg(
-            options=["--allow-downgrade"], help="Allow older versions than the nodes have."
-        )
-        arguments.override_rollout(
-            schema, "With one node in --nodes: ignore barred revisions and the active roll-out. It is audited."
-        )
+    OPTIONS = (
+        *arguments.pool(),
+        arguments.option(AAZIntArg, "revision", "Number of the revision. Default: the newest."),
+        arguments.option(arguments.WordsArg, "nodes", "Space-separated names of nodes of the pool. Default: all."),
+        arguments.option(AAZBoolArg, "allow_downgrade", "Allow older versions than the nodes have."),
+        arguments.option(
+            AAZBoolArg,
+            "override_rollout",
+            "With one node in --nodes: ignore barred revisions and the active roll-out. It is audited.",
+        ),
+    )
 
     def execute(self) -> Any:
         args = self.ctx.options
@@ -67,10 +65,10 @@ class AllowRevisionOfPool(FlexNodeCommand):
 
     ROWS = pool_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema)
-        schema.revision = AAZIntArg(options=["--revision"], help="Number of the revision.", required=True)
+    OPTIONS = (
+        *arguments.pool(),
+        arguments.option(AAZIntArg, "revision", "Number of the revision.", required=True),
+    )
 
     def execute(self) -> Any:
         return self.pool("allowRevision", body={"revision": self.ctx.options["revision"]})

@@ -19,9 +19,7 @@ class ShowPool(FlexNodeCommand):
 
     ROWS = pool_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema)
+    OPTIONS = arguments.pool()
 
     def execute(self) -> Any:
         return self.pool()
@@ -37,9 +35,7 @@ class ListPoolsCommand(FlexNodeCommand):
 
     ROWS = pool_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.cluster(schema, ids=False)
+    OPTIONS = arguments.cluster()
 
     def execute(self) -> Any:
         return self.pages("flexNodePools")
@@ -55,9 +51,7 @@ class ListRevisionsCommand(FlexNodeCommand):
 
     ROWS = revision_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema, ids=False)
+    OPTIONS = arguments.pool(ids=False)
 
     def execute(self) -> Any:
         return self.pages("flexNodePools", self.ctx.options["name"], "revisions")

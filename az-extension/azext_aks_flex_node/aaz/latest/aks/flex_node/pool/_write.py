@@ -20,11 +20,11 @@ class _Write(FlexNodeCommand):
 
     ROWS = pool_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema, ids=False)
-        schema.description = AAZStrArg(options=["--description"], help="Description of the pool.")
-        arguments.setting_options(schema, of_pool=True)
+    OPTIONS = (
+        *arguments.pool(ids=False),
+        arguments.option(AAZStrArg, "description", "Description of the pool."),
+        *arguments.settings(of_pool=True),
+    )
 
     def body(self, before: dict[str, Any]) -> dict[str, Any]:
         """Returns the body with the properties after the options."""
@@ -94,9 +94,7 @@ class DeletePoolCommand(FlexNodeCommand):
         az aks flex-node pool delete -g my-rg --cluster my-cluster --name edge --yes
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema)
+    OPTIONS = arguments.pool()
 
     def execute(self) -> None:
         if self.pool(method="DELETE") is None:

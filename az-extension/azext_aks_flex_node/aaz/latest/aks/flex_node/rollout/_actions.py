@@ -18,9 +18,7 @@ class _Action(FlexNodeCommand):
     ACTION = ""
     ROWS = rollout_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema)
+    OPTIONS = arguments.rollout()
 
     def execute(self) -> Any:
         return self.rollout(self.ACTION, body={})
@@ -78,12 +76,12 @@ class ApproveRollout(_Action):
         az aks flex-node rollout approve -g my-rg --cluster my-cluster --pool edge --name may --gate manager
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        super().add_arguments(schema)
-        schema.gate = arguments.PlainArg(
-            options=["--gate"], help="Name of the gate. Default: the one that waits for an approval."
-        )
+    OPTIONS = (
+        *arguments.rollout(),
+        arguments.option(
+            arguments.PlainArg, "gate", "Name of the gate. Default: the one that waits for an approval."
+        ),
+    )
 
     def execute(self) -> Any:
         gate = self.ctx.options.get("gate")
@@ -98,9 +96,7 @@ class DeleteRolloutCommand(FlexNodeCommand):
         az aks flex-node rollout delete -g my-rg --cluster my-cluster --pool edge --name may --yes
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema)
+    OPTIONS = arguments.rollout()
 
     def execute(self) -> None:
         if self.rollout(method="DELETE") is None:

@@ -39,10 +39,7 @@ class CreateRollout(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
     ROWS = rollout_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema, new=True)
-        arguments.add_table(schema, rollout_options())
+    OPTIONS = (*arguments.rollout(new=True), *arguments.table(rollout_options()))
 
     def execute(self) -> Any:
         args = self.ctx.options

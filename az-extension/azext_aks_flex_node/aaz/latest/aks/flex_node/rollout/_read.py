@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from azure.cli.core.aaz import AAZIntArg, AAZStrArg, register_command
+from azure.cli.core.aaz import AAZIntArg, register_command
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
@@ -22,9 +22,7 @@ class ShowRollout(FlexNodeCommand):
 
     ROWS = rollout_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema)
+    OPTIONS = arguments.rollout()
 
     def execute(self) -> Any:
         return self.rollout()
@@ -40,9 +38,7 @@ class ListRolloutsCommand(FlexNodeCommand):
 
     ROWS = rollout_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout_pool(schema, ids=False)
+    OPTIONS = arguments.rollout_pool()
 
     def execute(self) -> Any:
         return self.pages("flexNodePools", self.ctx.options["pool_name"], "rollouts")
@@ -59,13 +55,11 @@ class ListRolloutNodes(FlexNodeCommand):
 
     ROWS = rollout_node_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema)
-        schema.state = AAZStrArg(
-            options=["--state"], enum={each: each for each in NODE_STATES}, help="Only nodes in this state."
-        )
-        schema.wave = AAZIntArg(options=["--wave"], help="Only nodes of this wave.")
+    OPTIONS = (
+        *arguments.rollout(),
+        arguments.choice("state", "Only nodes in this state.", NODE_STATES),
+        arguments.option(AAZIntArg, "wave", "Only nodes of this wave."),
+    )
 
     def execute(self) -> Any:
         args = self.ctx.options

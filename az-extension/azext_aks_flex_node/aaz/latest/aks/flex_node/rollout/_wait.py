@@ -27,6 +27,12 @@ class WaitForRollout(WaitCommand):
         --custom "properties.gateResults[?gate=='manager' && state=='Running'] | [0]"
     """
 
+    OPTIONS = (
+        *arguments.rollout(),
+        arguments.option(
+            AAZBoolArg, "succeeded", "Wait until the roll-out has succeeded.", arg_group="Wait Condition"
+        ),
+    )
     OPTION = "succeeded"
     QUERY = f"properties.state=='{SUCCEEDED}'"
     _line = ""
@@ -48,10 +54,3 @@ class WaitForRollout(WaitCommand):
 
     def advice(self, found: dict[str, Any]) -> str:
         return progress_text(found["properties"])
-
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.rollout(schema)
-        schema.succeeded = AAZBoolArg(
-            options=["--succeeded"], arg_group="Wait Condition", help="Wait until the roll-out has succeeded."
-        )

@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from azure.cli.core.aaz import AAZFloatArg, AAZIntArg, AAZStrArg, register_command
+from azure.cli.core.aaz import AAZFloatArg, AAZIntArg, register_command
 from azure.cli.core.azclierror import InvalidArgumentValueError
 from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
+from azext_aks_flex_node.arguments import PlainArg
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error
 from azext_aks_flex_node.tables import enrolment_rows, machine_rows
@@ -16,7 +17,6 @@ from azext_aks_flex_node.vendored.allow_lists import AllowListError, parse_allow
 from azext_aks_flex_node.vendored.node_summary import join_command
 
 logger = get_logger(__name__)
-APPROVALS = ("automatic", "manual", "allowList")
 DEFAULT_HOURS = 72.0
 
 
@@ -28,23 +28,20 @@ class CreateEnrolment(FlexNodeCommand):
         az aks flex-node pool enrolment create -g my-rg --cluster my-cluster --name edge --max-uses 40
     """
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema, ids=False)
-        schema.max_uses = AAZIntArg(options=["--max-uses"], help="How many machines may enrol.", required=True)
-        schema.hours = AAZFloatArg(options=["--hours"], help="How many hours the URL is valid. Default: 72.")
-        schema.approval = AAZStrArg(
-            options=["--approval"],
-            enum={each: each for each in APPROVALS},
-            help="Which machines may enrol: all, those that a person approves, or those on a list.",
-        )
-        schema.allow_file = arguments.PlainArg(
-            options=["--allow-file"],
-            help="CSV file of machines, with a header row: serialNumber, systemUuid, macAddress.",
-        )
-        schema.node_name = arguments.PlainArg(
-            options=["--node-name"], help="Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."
-        )
+    OPTIONS = (
+        *arguments.pool(ids=False),
+        arguments.option(AAZIntArg, "max_uses", "How many machines may enrol.", required=True),
+        arguments.option(AAZFloatArg, "hours", "How many hours the URL is valid. Default: 72."),
+        arguments.choice(
+            "approval",
+            "Which machines may enrol: all, those that a person approves, or those on a list.",
+            ("automatic", "manual", "allowList"),
+        ),
+        arguments.option(
+            PlainArg, "allow_file", "CSV file of machines, with a header row: serialNumber, systemUuid, macAddress."
+        ),
+        arguments.option(PlainArg, "node_name", "Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."),
+    )
 
     def execute(self) -> Any:
         options = self.ctx.options
@@ -82,9 +79,7 @@ class ListEnrolmentsCommand(FlexNodeCommand):
 
     ROWS = enrolment_rows
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema, ids=False)
+    OPTIONS = arguments.pool(ids=False)
 
     def execute(self) -> Any:
         return self.pages("flexNodePools", self.ctx.options["name"], "enrolments")
@@ -93,10 +88,10 @@ class ListEnrolmentsCommand(FlexNodeCommand):
 class _OfEnrolment(FlexNodeCommand):
     """A command about one enrolment."""
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        arguments.pool(schema, ids=False)
-        schema.enrolment = arguments.PlainArg(options=["--id"], help="ID of the enrolment.", required=True)
+    OPTIONS = (
+        *arguments.pool(ids=False),
+        arguments.option(PlainArg, "enrolment", "ID of the enrolment.", "--id", required=True),
+    )
 
     def send(self, *below: str, **request: Any) -> Any:
         return self.pool("enrolments", str(self.ctx.options["enrolment"]), *below, **request)
@@ -152,12 +147,10 @@ class Machines(_OfEnrolment):
 class _Decision(_OfEnrolment):
     """A decision about a machine, by the fingerprint of its key."""
 
-    @classmethod
-    def add_arguments(cls, schema: Any) -> None:
-        super().add_arguments(schema)
-        schema.fingerprint = arguments.PlainArg(
-            options=["--fingerprint"], help="Fingerprint that the machine prints.", required=True
-        )
+    OPTIONS = (
+        *_OfEnrolment.OPTIONS,
+        arguments.option(PlainArg, "fingerprint", "Fingerprint that the machine prints.", required=True),
+    )
 
     def decide(self, action: str) -> Any:
         return self.send(action, body={"fingerprint": str(self.ctx.options["fingerprint"])})
