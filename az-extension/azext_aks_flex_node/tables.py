@@ -12,17 +12,29 @@ from azext_aks_flex_node.vendored.node_summary import (
     time_ago,
     unhealthy_conditions,
 )
-from azext_aks_flex_node.vendored.rollout_summary import state_text, total_of, waits_for_text
+from azext_aks_flex_node.vendored.table_rows import (
+    enrolment_row,
+    machine_row,
+    pool_row,
+    revision_row,
+    rollout_node_row,
+    rollout_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Document = dict[str, Any]
 MAX_WIDTH = 100  # characters of a cause; `show` prints all of it
+CUT = {"Cause", "Changed", "Reason"}  # columns
 
 
-def _rows(row: Callable[[Document], Document]) -> Callable[[Any], Any]:
+def _rows(make: Callable[[Document], Document]) -> Callable[[Any], Any]:
     """Returns what makes the row of one resource, or the rows of several."""
+
+    def row(resource: Document) -> Document:
+        return {name: value[:MAX_WIDTH] if name in CUT else value for name, value in make(resource).items()}
+
     return lambda found: [row(each) for each in found] if isinstance(found, list) else row(found)
 
 
@@ -37,7 +49,7 @@ def _row(node: Document) -> Document:
         "Applied": status.get("kubeletVersion") or "-",
         "ConfigApplied": _applied(properties),
         "LastSeen": time_ago(properties.get("lastSeen"), time.time()),
-        "Cause": _table_cause(properties)[:MAX_WIDTH],
+        "Cause": _table_cause(properties),
         **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # shown only once
     }
 
@@ -75,85 +87,6 @@ def cause(status: Document) -> str:
     return printable(text)
 
 
-def _pool_row(pool: Document) -> Document:
-    properties, versions = pool["properties"], {}
-    if "stableRevision" in properties:  # not in lists
-        versions = {
-            "Stable": properties["stableRevision"],
-            "Barred": ", ".join(str(each["revision"]) for each in properties.get("barredRevisions", ())),
-            "Rollout": properties.get("activeRollout", ""),
-        }
-    return {
-        "Name": pool["name"],
-        "Revision": properties["revision"],
-        **versions,
-        "Nodes": properties["nodeCount"],
-        "Pending": properties["pendingNodeCount"],
-        "Description": printable(properties.get("description")),
-    }
-
-
-def _revision_row(revision: Document) -> Document:
-    return {
-        "Revision": revision["name"],
-        "Time": revision["properties"]["createdAt"],
-        "Author": printable(revision["properties"]["author"]),
-        "Changed": ", ".join(change["path"] for change in revision["properties"]["changes"])[:MAX_WIDTH],
-    }
-
-
-def _enrolment_row(enrolment: Document) -> Document:
-    properties = enrolment["properties"]
-    return {
-        "Id": enrolment["name"],
-        "State": properties["state"],
-        "Uses": f"{properties['uses']}/{properties['maxUses']}",
-        "Waiting": properties["waiting"],
-        "Approval": properties["approval"],
-        "NodeName": properties["nodeName"],
-        "Expires": properties["expires"],
-    }
-
-
-def _machine_row(machine: Document) -> Document:
-    return {
-        "Fingerprint": machine["fingerprint"],
-        "State": machine["state"],
-        "Node": machine.get("nodeName", ""),
-        "HostName": printable(machine.get("facts", {}).get("hostname", "")),
-        "SerialNumber": printable(machine.get("facts", {}).get("serialNumber", "")),
-        "Address": printable(machine.get("address", "")),
-    }
-
-
-def _rollout_row(rollout: Document) -> Document:
-    properties = rollout["properties"]
-    waves = properties.get("waveProgress", ())
-    total = total_of(waves)
-    return {
-        "Name": rollout["name"],
-        "State": state_text(properties),
-        "Revision": properties["revision"],
-        "Wave": f"{properties.get('wave', 1)}/{len(waves)}" if waves else "-",
-        "Nodes": total["nodes"],
-        "Updated": total["updated"],
-        "Failed": properties.get("failures", 0),  # also of nodes that were brought back
-        "Started": properties.get("startedAt", ""),
-        "Reason": (printable(properties.get("reason")) or waits_for_text(properties))[:MAX_WIDTH],
-    }
-
-
-def _rollout_node_row(node: Document) -> Document:
-    return {
-        "Name": node["name"],
-        "Wave": node["wave"],
-        "State": node["state"],
-        "Since": node.get("since", ""),
-        "Offline": node.get("offline", False),
-        "Cause": printable(node.get("cause"))[:MAX_WIDTH],
-    }
-
-
-table_rows, pool_rows, revision_rows = _rows(_row), _rows(_pool_row), _rows(_revision_row)
-enrolment_rows, machine_rows = _rows(_enrolment_row), _rows(_machine_row)
-rollout_rows, rollout_node_rows = _rows(_rollout_row), _rows(_rollout_node_row)
+table_rows, pool_rows, revision_rows = _rows(_row), _rows(pool_row), _rows(revision_row)
+enrolment_rows, machine_rows = _rows(enrolment_row), _rows(machine_row)
+rollout_rows, rollout_node_rows = _rows(rollout_row), _rows(rollout_node_row)

@@ -19,6 +19,7 @@ from aks_flex_node.api import (
     node_summary,
     rollout_options,
     rollout_summary,
+    table_rows,
 )
 from tests.azure_cli import build_extension
 
@@ -35,6 +36,7 @@ SHARED = {
     "azext_aks_flex_node/vendored/rollout_options.py": rollout_options.__file__,
     "azext_aks_flex_node/vendored/rollout_options.json": str(Path(rollout_options.__file__).with_suffix(".json")),
     "azext_aks_flex_node/vendored/rollout_summary.py": rollout_summary.__file__,
+    "azext_aks_flex_node/vendored/table_rows.py": table_rows.__file__,
     "azext_aks_flex_node/vendored/settings.json": str(Path(node_changes.__file__).with_name("settings.json")),
 }
 

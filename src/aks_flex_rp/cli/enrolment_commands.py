@@ -10,6 +10,7 @@ import typer
 
 from aks_flex_node.api.allow_lists import AllowListError, parse_allow_list
 from aks_flex_node.api.node_summary import join_command, printable
+from aks_flex_node.api.table_rows import enrolment_row, machine_row
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.cli import output
@@ -24,8 +25,6 @@ Fingerprint = Annotated[
     str, typer.Option(metavar="FINGERPRINT", help="Fingerprint that the machine prints, for example 1a2b-3c4d-….")
 ]
 Approval = Literal["automatic", "manual", "allowList"]
-COLUMNS = ("ID", "STATE", "USES", "WAITING", "APPROVAL", "NODE NAME", "EXPIRES")
-MACHINE_COLUMNS = ("FINGERPRINT", "STATE", "NODE", "HOST NAME", "SERIAL NUMBER", "ADDRESS", "FIRST SEEN")
 
 
 @app.command()
@@ -89,15 +88,7 @@ def _allow_list(file: Path) -> list[dict[str, str]]:
 def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the enrolments of a pool."""
     found = list(service.pools.at(pool, "enrolments").list())
-    rows = [_row(each) for each in found]
-    service.print_result(output.format_table(rows, COLUMNS, "No enrolments."), found)
-
-
-def _row(enrolment: Document) -> tuple[str, ...]:
-    shown = enrolment["properties"]
-    uses = f"{shown['uses']}/{shown['maxUses']}"
-    texts = (shown["approval"], shown["nodeName"], shown["expires"])
-    return (enrolment["name"], shown["state"], uses, str(shown["waiting"]), *texts)
+    service.print_result(output.format_rows(list(map(enrolment_row, found)), "No enrolments."), found)
 
 
 @app.command()
@@ -106,8 +97,7 @@ def show(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     """Show an enrolment: its state, uses and rules."""
     found = service.pools.at(pool, "enrolments", id).get()
     properties = found["properties"]
-    rows = dict(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
-    rows |= {
+    rows = {output.title(name).lower(): str(value) for name, value in enrolment_row(found).items()} | {
         "allowed": str(len(properties.get("allow", ())) or ""),
         "created by": printable(found["systemData"].get("createdBy", "")),
         "revoked": properties.get("revokedAt", ""),
@@ -135,19 +125,7 @@ def machines(service: ServiceOptions, pool: PoolName, id: EnrolmentId) -> None:
     Those that wait for approval are first.
     """
     found = list(service.pools.at(pool, "enrolments", id).entries("listMachines"))
-    rows = [
-        (
-            each["fingerprint"],
-            each["state"],
-            each.get("nodeName", "-"),
-            printable(each.get("facts", {}).get("hostname", "")) or "-",
-            printable(each.get("facts", {}).get("serialNumber", "")) or "-",
-            printable(each.get("address", "")) or "-",
-            output.format_time(each["firstSeen"]),
-        )
-        for each in found
-    ]
-    service.print_result(output.format_table(rows, MACHINE_COLUMNS, "No machines."), found)
+    service.print_result(output.format_rows(list(map(machine_row, found)), "No machines."), found)
 
 
 @with_service

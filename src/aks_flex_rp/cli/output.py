@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import textwrap
 import time
@@ -83,6 +84,23 @@ def format_table(rows: Sequence[Sequence[str]], head: Sequence[str], empty: str 
         for row in (head, *rows)
     ]
     return "\n".join(lines)
+
+
+def format_rows(rows: Sequence[Document], empty: str = "") -> str:
+    """Formats rows as a table. The column NodeName has the header NODE NAME."""
+    head = [title(column) for row in rows[:1] for column in row]
+    return format_table([[*map(_cell, row.values())] for row in rows], head, empty)
+
+
+def title(column: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", column).upper()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = str(value) or "-"
+    return format_time(text) if re.match(r"\d{4}-\d\d-\d\dT", text) else text
 
 
 def format_time(moment: str | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_summary import printable
+from aks_flex_node.api.table_rows import pool_row, revision_row
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import (
@@ -31,8 +32,6 @@ app = typer.Typer()
 app.add_typer(enrolment_commands.app, name="enrolment")
 PoolOption = Annotated[str, typer.Option("--name", "-n", metavar="POOL", help="Name of the pool.")]
 RevisionOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision of the template.")]
-COLUMNS = ("NAME", "REVISION", "NODES", "PENDING", "DESCRIPTION")
-REVISION_COLUMNS = ("REVISION", "TIME", "AUTHOR", "CHANGED")
 
 
 @with_service
@@ -135,15 +134,7 @@ def _barred(bar: Document) -> str:
 def show_all(service: ServiceOptions) -> None:
     """List the pools of a cluster."""
     found = list(service.pools.list())
-    rows = [
-        (
-            each["name"],
-            *(str(each["properties"][name]) for name in ("revision", "nodeCount", "pendingNodeCount")),
-            printable(each["properties"].get("description")) or "-",
-        )
-        for each in found
-    ]
-    service.print_result(output.format_table(rows, COLUMNS, "No pools."), found)
+    service.print_result(output.format_rows(list(map(pool_row, found)), "No pools."), found)
 
 
 @app.command()
@@ -172,16 +163,7 @@ def delete(
 def revisions(service: ServiceOptions, name: PoolOption) -> None:
     """List the revisions of a pool's template, the newest first."""
     found = list(service.pools.at(name, "revisions").list())
-    rows = [
-        (
-            each["name"],
-            output.format_time(each["properties"]["createdAt"]),
-            printable(each["properties"]["author"]),
-            ", ".join(change["path"] for change in each["properties"]["changes"]) or "-",
-        )
-        for each in found
-    ]
-    service.print_result(output.format_table(rows, REVISION_COLUMNS), found)
+    service.print_result(output.format_rows(list(map(revision_row, found))), found)
 
 
 @app.command()

@@ -16,9 +16,9 @@ from aks_flex_node.api.rollout_summary import (
     end_text,
     progress_text,
     state_text,
-    total_of,
     wave_text,
 )
+from aks_flex_node.api.table_rows import rollout_node_row, rollout_row
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import PoolName, ServiceOptions, YesOption, with_service
@@ -47,9 +47,7 @@ RolloutName = Annotated[
 ]
 Wave = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only nodes of this wave.")]
 BAD_STATES = ("Failed", "NotReversed")
-COLUMNS = ("NAME", "STATE", "REVISION", "WAVE", "NODES", "UPDATED", "FAILED", "STARTED", "REASON")
 GATE_COLUMNS = ("WAVE", "GATE", "STATE", "STARTED", "ANSWERED", "MESSAGE")
-NODE_COLUMNS = ("NAME", "WAVE", "STATE", "SINCE", "OFFLINE", "CAUSE")
 MAX_FAILED = 20  # nodes that `show` lists; `nodes` lists all
 INTERRUPTED = 130
 DONE = {
@@ -120,24 +118,7 @@ def _followed(rollout: Resource, made: Document, again: str) -> Document:
 def show_all(service: ServiceOptions, pool: PoolName) -> None:
     """List the roll-outs of a pool, the newest first."""
     found = list(service.pools.at(pool, "rollouts").list())
-    rows = [_row(each) for each in found]
-    service.print_result(output.format_table(rows, COLUMNS, "No roll-outs."), found)
-
-
-def _row(rollout: Document) -> tuple[str, ...]:
-    shown = rollout["properties"]
-    waves = shown.get("waveProgress", ())
-    total = total_of(waves)
-    return (
-        rollout["name"],
-        state_text(shown),
-        str(shown["revision"]),
-        f"{shown.get('wave', 1)}/{len(waves)}" if waves else "-",
-        *(str(total[name]) for name in ("nodes", "updated")),
-        str(shown.get("failures", 0)),  # also of nodes that were brought back
-        output.format_time(shown.get("startedAt")),
-        printable(shown.get("reason")) or "-",
-    )
+    service.print_result(output.format_rows(list(map(rollout_row, found)), "No roll-outs."), found)
 
 
 @app.command()
@@ -209,20 +190,7 @@ def nodes(
     chosen = {"state": node_state, "wave": wave}
     filters = {key: value for key, value in chosen.items() if value is not None}
     found = list(service.pools.at(pool, "rollouts", name).entries("listNodes", **filters))
-    rows = [_node_row(each) for each in found]
-    service.print_result(output.format_table(rows, NODE_COLUMNS, "No nodes."), found)
-
-
-def _node_row(node: Document) -> tuple[str, ...]:
-    offline = "yes" if node.get("offline") else "no"
-    return (
-        node["name"],
-        str(node["wave"]),
-        node["state"],
-        output.format_time(node.get("since")),
-        offline,
-        _cause(node),
-    )
+    service.print_result(output.format_rows(list(map(rollout_node_row, found)), "No nodes."), found)
 
 
 @with_service
