@@ -109,7 +109,7 @@ class FromConfigUrl(JoinSource):
         except FlexError as error:
             if phase is phases.IDENTITY and self.bundle:
                 NodeKeyStore(self.host).discard(self.bundle.key)
-            else:
+            elif phase is not phases.DAEMON:  # the node has joined before that
                 self._report(error, config)
             if phase in phases.BEFORE_CHANGES and phase is not phases.POLICY:
                 self.keep_fetched(error, lambda: context.make_engine(config, self.host))
