@@ -115,4 +115,4 @@ def is_secret_missing(before: Document, after: Document) -> bool:
         return False
     had, has = ((each.get("azureAuth", {}).get(SERVICE_PRINCIPAL) or {}) for each in (before, after))
     known = bool(had) and had.get("clientId") == has.get("clientId") and not had.get("certificateOnMachine")
-    return not known and not has.get("clientSecret") and not has.get("certificateOnMachine")
+    return "clientId" in has and not known and not has.get("clientSecret") and not has.get("certificateOnMachine")

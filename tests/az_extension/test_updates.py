@@ -129,7 +129,10 @@ EFFECTS = {
         "--containerd-version 2.4.2 --kubernetes-version 1.34.4 --agent-version 0.1.0",
         NodeOptions(containerd_version="2.4.2", kubernetes_version="1.34.4", agent_version="0.1.0"),
     ),
-    "a version that is removed": ("--kubernetes-version ''", NodeOptions(kubernetes_version="")),
+    "settings that are removed": (
+        "--kubernetes-version '' --unset nodeConfig.maxPods nodeConfig.taints",
+        NodeOptions(kubernetes_version="", unset=("nodeConfig.maxPods", "nodeConfig.taints")),
+    ),
     "a managed identity that is followed": (
         f"--auth-method managedIdentity --client-id {CLIENT} --continuous-monitoring",
         NodeOptions(auth_method="managedIdentity", client_id=CLIENT, continuous_monitoring=True),
@@ -173,6 +176,16 @@ def test_update_option_changes_its_properties(az: WarmAz, site: Site, name: str,
     assert {key: written.get(key) for key in {**BEFORE, **wanted}} == {
         key: wanted.get(key) for key in BEFORE
     } | wanted
+
+
+def test_client_id_is_removed_without_a_question_for_the_secret(az: WarmAz, site: Site, name: str) -> None:
+    identity = {"clientId": CLIENT, "principalId": CLIENT}
+    site.admin.put(name, {"properties": {"azureAuth": {"method": "managedIdentity", "managedIdentity": identity}}})
+    flex(az, "update", "--name", name, "--client-id", "")
+    assert site.admin.get(name).properties["azureAuth"]["managedIdentity"] == {"principalId": CLIENT}
+    principal = {"clientId": CLIENT, "clientSecret": "s3cret"}
+    site.admin.put(name, {"properties": {"azureAuth": {"method": "servicePrincipal", "servicePrincipal": principal}}})
+    assert "properties.azureAuth.servicePrincipal" in refused(az, "update", "--name", name, "--client-id", "")
 
 
 def test_generic_update_sets_adds_and_removes_by_path(az: WarmAz, site: Site, name: str) -> None:

@@ -7,6 +7,7 @@ the wheel of `az aks flex-node` contains a copy of both. It imports only the sta
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -25,11 +26,11 @@ NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an 
 SERVICE_PRINCIPAL = "servicePrincipal"
 KUBELET, TAINTS = "nodeConfig.kubelet", "nodeConfig.taints"
 WINDOW_START = "nodeConfig.updatePolicy.maintenanceWindow.start"
+REMOVED_WITH_SECTION = {AUTH_METHOD, KUBERNETES_AUTH, WINDOW_START}  # the rest of the section needs them
 DAILY = "daily"
-REMOVALS = {POOL_NAME: " '' takes the node out of its pool.", WINDOW_START: " '' removes the window."}
 ATTEMPTS = 4  # when other clients change the node at the same time
 GROUPS = ("Node", "Versions", "Identity", "Management")
-LISTS = {"map", "list", "taints", "section", "waves"}  # kinds of options with several values
+LISTS = {"map", "list", "taints", "section", "paths", "waves"}  # kinds of options with several values
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SettingOption:
 
     flags: tuple[str, ...]  # the first is its name; others are also understood
     paths: tuple[str, ...]
-    kind: str  # text, number, flag, secret, map, list, taints, section, or file; others in rollout_options
+    kind: str  # text, number, flag, secret, map, list, taints, section, paths, or file; others in rollout_options
     help: str
     group: str
     choices: tuple[str, ...] = ()
@@ -55,6 +56,15 @@ def table() -> dict[str, Document]:
     """Returns the settings of a node and of a template by their path below `properties`."""
     rows = json.loads(Path(__file__).with_name("settings.json").read_bytes())
     return {row["path"]: row for row in rows}
+
+
+UNSET = SettingOption(
+    ("--unset",),
+    ("",),
+    "paths",
+    "Remove settings by path, for example nodeConfig.maxPods. The value of the pool, or the default, applies again.",
+    "Node",
+)
 
 
 @cache
@@ -74,6 +84,7 @@ def setting_options() -> tuple[SettingOption, ...]:
     text = "File (JSON or YAML) with all settings of the kubelet (nodeConfig.kubelet of the API)."
     file = SettingOption(("--kubelet-config",), (KUBELET,), "file", text, "Node")
     made = [
+        UNSET,
         file,
         *(_option(flag, rows) for flag, rows in by_flag.items()),
         kubelet,
@@ -89,7 +100,7 @@ def _option(flag: str, rows: list[Document]) -> SettingOption:
         "map": " KEY=VALUE sets, KEY- removes one. Others are kept.",
         "taints": " KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes one. Others are kept.",
         "list": f" `{DAILY}`: every day.",
-        "text": REMOVALS.get(row["path"], "" if choices else " '' removes it."),
+        "text": " '' takes the node out of its pool." if row["path"] == POOL_NAME else "",
         "secret": " A file, `-` for standard input.",
     }.get(row["kind"], "")
     shown = (tuple(on.split()), paths, row["kind"], text, _group(row["path"]), choices)
@@ -145,7 +156,7 @@ def keep_managed(resource: Document, options: NodeOptions) -> NodeOptions:
     """Returns the options with which a node that is managed because of its pool stays so when it leaves the pool."""
     properties = resource.get("properties", {})
     managed = "continuous_monitoring"
-    leaves = options.get("pool") == "" and properties.get(POOL_NAME) and options.get(managed) is None
+    leaves = POOL_NAME in _unset_paths(options) and properties.get(POOL_NAME) and options.get(managed) is None
     if not leaves or "continuousMonitoring" in properties:
         return options
     is_managed = properties.get("effective", {}).get("continuousMonitoring")
@@ -197,21 +208,34 @@ def auth_method_of(properties: Document) -> str:
 def apply_options(properties: Document, options: NodeOptions) -> Document:
     """Returns the properties with the options applied. Other properties are unchanged."""
     changed = copy.deepcopy(properties)
+    for path in _unset_paths(options):
+        _set(changed, path.rpartition(".")[0] if path in REMOVED_WITH_SECTION else path, {})
     # Without an identity of its own, a node that enters a pool gets that of the pool.
     if options.get("pool") and changed.get(AUTH) == {"method": NO_IDENTITY} and not changed.get(POOL_NAME):
         del changed[AUTH]
     _apply_identity(changed, options)
     for option in setting_options():
         value, path = options.get(option.name), option.paths[0]
-        if value is None or value == () or path.startswith(AUTH):
+        if value in (None, "", ()) or option is UNSET or path.startswith(AUTH):
             continue
         if path == KUBERNETES_AUTH:
             changed["kubernetesAuth"] = {"useAzureAuth": value != BOOTSTRAP_TOKEN, "method": value}
-        elif path == WINDOW_START and value == "":
-            _set(changed, path.rpartition(".")[0], {})
         else:
             _set(changed, path, _changed_value(option, value_at(changed, path), value))
     return changed
+
+
+def _unset_paths(options: NodeOptions) -> list[str]:
+    """Returns the settings to remove: those of --unset, and those of an option with an empty text."""
+    paths = list(options.get(UNSET.name, ()))
+    for path in paths:
+        if path not in table() and path not in sections():
+            near = difflib.get_close_matches(path, table(), 1)
+            hint = (
+                f"Did you mean {near[0]}?" if near else "Paths are as in `node show`, for example nodeConfig.maxPods."
+            )
+            raise OptionError(UNSET.name, path, "is not a setting", hint)
+    return paths + [path for option in setting_options() if options.get(option.name) == "" for path in option.paths]
 
 
 def _changed_value(option: SettingOption, before: Any, value: Any) -> object:
@@ -231,21 +255,22 @@ def _apply_identity(changed: Document, options: NodeOptions) -> None:
     """Sets azureAuth and removes the settings of the previous method: the service rejects a body with two methods."""
     method = _auth_method(changed, options)
     settings: Document = {}
-    unused: list[str] = []
+    unused: list[SettingOption] = []
     for option in setting_options():
         value = options.get(option.name)
-        if value is None or option.paths[0] == AUTH_METHOD or not option.paths[0].startswith(f"{AUTH}."):
+        if value in (None, "") or option.paths[0] == AUTH_METHOD or not option.paths[0].startswith(f"{AUTH}."):
             continue
         found = [each.rpartition(".")[2] for each in option.paths if each.startswith(f"{AUTH}.{method}.")]
         settings |= dict.fromkeys(found, value)
-        unused += [] if found else [option.flags[0]]
+        unused += [] if found else [option]
     if unused:
-        raise UnusedOptionsError(
-            "auth-method",
-            method,
-            f"does not use {' and '.join(sorted(unused))}",
-            "Also set the method: --auth-method servicePrincipal, managedIdentity or arc.",
+        flags = " and ".join(sorted(option.flags[0] for option in unused))
+        using = [{path.split(".")[1] for path in option.paths} for option in unused]
+        methods = [each for each in table()[AUTH_METHOD]["choices"] if all(each in known for known in using)]
+        hint = (
+            f"Also set the method: --auth-method {' or '.join(methods)}." if methods else "No method uses them all."
         )
+        raise UnusedOptionsError("auth-method", method, f"does not use {flags}", hint)
     if options.get("auth_method") and method == NO_IDENTITY:
         changed[AUTH] = {"method": NO_IDENTITY}
         changed.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot use one to join
@@ -259,7 +284,7 @@ def _apply_identity(changed: Document, options: NodeOptions) -> None:
 def _auth_method(properties: Document, options: NodeOptions) -> str:
     """Returns the method after the change. A method from a file or from the service is validated by the service."""
     requested = options.get("auth_method")
-    if requested is None:
+    if not requested:
         return SERVICE_PRINCIPAL if options.get("client_secret") else auth_method_of(properties)
     choices = table()[AUTH_METHOD]["choices"]
     method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
@@ -293,7 +318,7 @@ def _kubelet(before: Document, changes: Sequence[str]) -> Document:
         if kind == "json":
             given = _json_value(value)
         elif kind == "number" and not removes:
-            given = _number(change, value)
+            given = _number(change, key, value)
         if name:
             entries = {**kubelet.get(key, {}), name: given}
             if removes:
@@ -304,11 +329,11 @@ def _kubelet(before: Document, changes: Sequence[str]) -> Document:
     return kubelet
 
 
-def _number(change: str, value: str) -> int:
+def _number(change: str, key: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise _not_a_kubelet_setting(change) from None
+        raise OptionError("kubelet-settings", change, "is not a whole number", f"Use {key}=N.") from None
 
 
 def _json_value(text: str) -> Any:

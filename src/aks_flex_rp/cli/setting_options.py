@@ -39,6 +39,7 @@ METAVARS = {
     "list": "NAME",
     "map": "KEY=VALUE",
     "section": "KEY=VALUE",
+    "paths": "PATH",
     "taints": "KEY=VALUE:EFFECT",
 }
 # The errors of options, by option.
@@ -46,6 +47,7 @@ ERRORS = {
     "labels": "label-invalid",
     "taints": "taint-invalid",
     "kubelet-settings": "kubelet-setting-invalid",
+    "unset": "setting-unknown",
     "window-days": "weekday-invalid",
     "auth-method": "auth-method-invalid",
 }

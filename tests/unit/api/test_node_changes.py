@@ -99,6 +99,18 @@ def kubelet(**settings: Any) -> Properties:
         ({"versions": {"agent": "1", "runc": "2"}}, NodeOptions(agent_version=""), {"versions": {"runc": "2"}}),
         ({"versions": {"runc": "1"}}, NodeOptions(runc_version=""), {}),
         ({}, NodeOptions(agent_version=""), {}),
+        # Removed settings and sections
+        (managed(clientId=CLIENT, principalId=CLIENT), NodeOptions(client_id=""), managed(principalId=CLIENT)),
+        (principal(clientTenant=CLIENT), NodeOptions(client_tenant=""), principal()),
+        (
+            node(maxPods=50, updatePolicy={"drain": False}, labels={"a": "b"}) | {"continuousMonitoring": True},
+            NodeOptions(
+                unset=["nodeConfig.maxPods", "nodeConfig.updatePolicy.drain", "continuousMonitoring"], labels=["c=d"]
+            ),
+            node(labels={"a": "b", "c": "d"}),
+        ),
+        (principal() | EXEC, NodeOptions(unset=["azureAuth.method", "kubernetesAuth.method"]), {}),
+        (policy(**window()), NodeOptions(unset=["nodeConfig.updatePolicy.maintenanceWindow.start"]), {}),
         # Network
         (node(vpn={"gatewayName": "g"}), NodeOptions(vpn=True), node(vpn={"gatewayName": "g", "enabled": True})),
         (node(vpn={"enabled": True}), NodeOptions(vpn=False), node(vpn={"enabled": False})),
@@ -186,6 +198,7 @@ def test_writable_properties_exclude_read_only_fields() -> None:
         ("taints", ["", "key", "key=value", ":NoSchedule"]),
         ("kubelet_settings", ["nodeIP=1.2.3.4", "podPidsLimit=many", "kubeReserved=1Gi", "verbosity"]),
         ("window_days", ["Caturday"]),
+        ("unset", ["maxPods", "nodeConfig.maxpods", "nodeConfig.labels.site", ""]),
     ],
 )
 def test_malformed_value_is_refused_with_its_option(name: str, values: list[str]) -> None:
@@ -220,8 +233,18 @@ def test_malformed_path_names_property_of_wrong_type(properties: dict[str, objec
 
 
 def test_options_of_another_auth_method_are_refused() -> None:
-    with pytest.raises(UnusedOptionsError, match="--client-tenant"):
+    with pytest.raises(UnusedOptionsError, match="--client-tenant") as tenant:
         apply_options({}, NodeOptions(auth_method="arc", client_tenant="contoso.com"))
+    assert tenant.value.hint == "Also set the method: --auth-method servicePrincipal."
+    with pytest.raises(UnusedOptionsError) as client:
+        apply_options({}, NodeOptions(auth_method="arc", client_id=CLIENT))
+    assert client.value.hint == "Also set the method: --auth-method servicePrincipal or managedIdentity."
+
+
+def test_wrong_value_of_a_kubelet_setting_is_not_reported_as_its_key() -> None:
+    with pytest.raises(OptionError) as refused:
+        apply_options({}, NodeOptions(kubelet_settings=["podPidsLimit=many"]))
+    assert (refused.value.reason, refused.value.hint) == ("is not a whole number", "Use podPidsLimit=N.")
 
 
 def test_conflicting_paths_lists_only_diverging_changes_of_same_path() -> None:
