@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import AccessMethod
+from aks_flex_rp.join_state import AccessMethod, JoinPhase
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource import config_generator
@@ -88,8 +88,10 @@ class NodeBuilder:
 
     def _chosen_versions(self, desired: DesiredNode, before: Node | None) -> dict[str, str]:
         cluster = self.cluster
-        kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        earlier = current_versions(before) if before else {}
+        kept, earlier = "", {}
+        if before and not _has_no_machine(before):
+            kept = "" if cluster.follow_version else before.config["kubernetes"]["version"]
+            earlier = {} if desired.allow_downgrade else current_versions(before)
         shared = (id(desired), kept, tuple(earlier.items()))
         if shared not in self.versions:
             chosen = config_generator.effective_versions(desired.properties, kept or cluster.facts.version, earlier)
@@ -116,6 +118,11 @@ class NodeBuilder:
 
 def joins_by_exec(node: Node) -> bool:
     return join_rules.identity_method(node) is AccessMethod.EXEC
+
+
+def _has_no_machine(node: Node) -> bool:
+    """Returns whether no machine has had a configuration of the node, so that none has its versions."""
+    return node.join.phase is JoinPhase.CREATED and node.join.delivered is None and not node.status
 
 
 def current_versions(node: Node) -> dict[str, str]:

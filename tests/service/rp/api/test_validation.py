@@ -99,10 +99,22 @@ def test_allow_downgrade_is_sent_to_node_until_config_is_applied(admin: Api, nam
     assert "updatePolicy" not in admin.get(name).properties["config"]
 
 
-def test_put_without_version_keeps_kubernetes_version(admin: Api, name: str) -> None:
-    admin.put(name, versions(kubernetes="1.33.1"))
+def test_put_without_version_keeps_what_a_machine_may_have(admin: Api, name: str) -> None:
+    def without() -> list[str]:
+        config = admin.put(name).properties["config"]
+        return [config[component]["version"] for component in ("kubernetes", "containerd")]
 
-    assert admin.put(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
+    defaults = without()
+    chosen = ["1.33.1", "3.0.0"]
+    admin.put(name, versions(kubernetes="1.34.4", containerd=chosen[1]))
+    assert without() == defaults  # no machine has joined
+
+    query = {"api-version": API_VERSION, "allowDowngrade": "true"}
+    admin.ask("PUT", admin.path(name), versions(kubernetes=chosen[0], containerd=chosen[1]), query=query)
+    admin.report(name, {"conditions": []})
+    assert without() == chosen
+    admin.ask("PUT", admin.path(name), {}, query=query)
+    assert admin.get(name).properties["config"]["containerd"]["version"] == defaults[1]
 
 
 def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name: str) -> None:
