@@ -10,19 +10,21 @@ everything that settings reach.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
 
+from aks_flex_node.agent.config.parser import parse_yaml
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
-from aks_flex_node.errors import MachineError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind, Host
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, MACHINE, NAMES, NOTHING, PROVIDER, VERSIONS, Reach
 from aks_flex_node.settings.table import all_entries, by_path, keys, value_at
+from aks_flex_node.settings.value_checks import closest_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from aks_flex_node.settings.table import ConfigKey
 
@@ -131,37 +133,34 @@ def read_policy(host: Host) -> Policy:
 
 
 def parse_policy(content: bytes) -> Policy:
-    from yaml import YAMLError, safe_load  # slow to import
-
+    """Parses the file like a configuration file, so that a key that occurs twice is found."""
     try:
-        document: Any = safe_load(content.decode())
-    except (YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-        return strictest("is not valid YAML")
-    try:
-        return convert_policy({} if document is None else document)
-    except ValueError as error:
-        return strictest(str(error))
-
-
-def convert_policy(document: Any) -> Policy:
-    """Converts a parsed file. Raises ValueError with what is wrong."""
-    if not isinstance(document, dict):
-        raise ValueError("is not a mapping")
-    if unknown := [str(key) for key in document if key not in KEYS]:
-        raise ValueError(f"has the unknown key {unknown[0][:80]!r} (known: {', '.join(KEYS)})")
-    forbidden, hosts = (_texts(name, document.get(name)) for name in KEYS)
+        document = parse_yaml(content.decode(), POLICY_FILE)
+    except (ConfigError, UnicodeDecodeError, RecursionError):
+        return strictest("is not a mapping in valid YAML")
     known = {*WORDS, *(each.path for each in all_entries())}
-    if wrong := [each for each in forbidden or () if each not in known]:
-        words = f"{', '.join(WORDS)}, and the paths of settings and sections, such as azure.vpn"
-        raise ValueError(f"forbids {wrong[0][:80]!r}, which is unknown (known: {words})")
-    allowed = None if hosts is None else frozenset(each.lower() for each in hosts)
-    return Policy(frozenset(forbidden or ()), allowed, exists=True)
+    problems = [f"has the key {'.'.join(map(str, each))} twice" for each in document.duplicates]
+    if unknown := _unknown(document.data, KEYS):
+        problems.append(f"has the unknown key {unknown} (known: {', '.join(KEYS)})")
+    values = {name: value for name in KEYS if (value := document.data.get(name)) is not None}
+    for name, value in values.items():
+        if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+            problems.append(f"has a value of {name} that is not a list of texts")
+        elif name == "forbid" and (unknown := _unknown(value, known)):
+            words = f"{', '.join(WORDS)}, and the paths of settings and sections, such as azure.vpn"
+            problems.append(f"forbids what is unknown: {unknown} (known: {words})")
+    if problems:
+        return strictest("; ".join(problems))
+    hosts = frozenset(map(str.lower, values["artifactHosts"])) if "artifactHosts" in values else None
+    return Policy(frozenset(values.get("forbid", ())), hosts, exists=True)
 
 
-def _texts(name: str, value: Any) -> list[str] | None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-        raise ValueError(f"has a value of {name} that is not a list of texts")
-    return value
+def _unknown(names: Iterable[object], known: Collection[str]) -> str:
+    """Returns the names that are not known, each with the most similar known one."""
+    texts = [str(name)[:80] for name in names if name not in known]
+    near = [closest_match(text, known) for text in texts]
+    guesses = [f" (did you mean {guess}?)" if guess else "" for guess in near]
+    return ", ".join(f"{text!r}{guess}" for text, guess in zip(texts, guesses, strict=True))
 
 
 def strictest(problem: str) -> Policy:

@@ -38,7 +38,7 @@ def parse_config(text: str, name: str) -> ConfigDocument:
     """Parses JSON (by name or first character) or YAML. Unwraps a bundle, `{"config": …}`."""
     is_json = name.endswith(".json") or (text.lstrip()[:1] == "{" and not name.endswith((".yaml", ".yml")))
     try:
-        document = _parse_json(text, name) if is_json else _parse_yaml(text, name)
+        document = _parse_json(text, name) if is_json else parse_yaml(text, name)
     except RecursionError:
         document = None
     if document is None:
@@ -115,7 +115,7 @@ def _json_keys(text: str) -> Iterator[tuple[KeyPath, int]]:
             yield tuple(key_path), line
 
 
-def _parse_yaml(text: str, name: str) -> ConfigDocument:
+def parse_yaml(text: str, name: str) -> ConfigDocument:
     import yaml
 
     document = ConfigDocument({})
