@@ -189,6 +189,8 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> Document:
     found: Document = {"name": name, "status": "NotJoined"}
     if engine.host.stat(kubelet_credential_file(config)) is None:
         return found
+    if not (api or config.node.kubelet.server_url):
+        return {**found, "status": "Unknown", "message": "node.kubelet.serverURL is not set."}
     try:
         seen = nodes.find(api or node_api(config), name)
     except (ClusterError, ApiStatusError) as error:

@@ -44,8 +44,8 @@ def test_missing_configuration_file_is_created_and_filled_in(machine: Sandbox) -
 @pytest.mark.parametrize(
     ("content", "mode", "problem"),
     [
-        ("forbid: [", "0600", "is not valid YAML"),
-        ("forbid: [everything]", "0600", "forbids 'everything', which is unknown"),
+        ("forbid: [", "0600", "is not a mapping in valid YAML"),
+        ("forbid: [everything]", "0600", "forbids what is unknown: 'everything'"),
         ("forbids: []", "0600", "has the unknown key 'forbids'"),
         ("forbid: []", "0666", "can be changed by other users than root"),
     ],
@@ -66,6 +66,11 @@ def test_validation_fails_if_the_policy_cannot_be_used(
     machine.write(POLICY_FILE, "forbid: [unbootstrap]")
     machine.sh(f"chmod 0644 {POLICY_FILE}")
     assert "forbids unbootstrap" in machine.flex(*VALIDATE).out
+
+
+def test_plan_of_a_machine_that_is_no_node_needs_a_complete_configuration(machine: Sandbox) -> None:
+    machine.configure({"kubernetes.version": ""})
+    assert machine.flex("plan").err == machine.flex(*VALIDATE).err
 
 
 @pytest.mark.remedy("config-invalid")

@@ -75,6 +75,11 @@ def test_node_status_reflects_the_cluster_response(tmp_path: Path, answer: Any, 
     assert status.node_status(engine_with(tmp_path, host), api_of(answer))["status"] == expected
 
 
+def test_node_status_without_an_api_server_in_the_configuration_is_unknown(tmp_path: Path) -> None:
+    engine = engine_with(tmp_path, RecordedHost({CERTIFICATE: "PEM"}), {"node.kubelet.serverURL": ""})
+    assert status.node_status(engine)["message"] == "node.kubelet.serverURL is not set."
+
+
 def test_node_of_another_machine_is_not_healthy(tmp_path: Path) -> None:
     host = RecordedHost({CERTIFICATE: "PEM", "/etc/machine-id": "0" * 31 + "1\n"})
     document = {**DOCUMENT, "status": {**DOCUMENT["status"], "nodeInfo": {"machineID": "0" * 31 + "2"}}}

@@ -151,6 +151,17 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
     _show_plan(context.command_engine(config, sets), chosen.components, json=json)
 
 
+def check_join(engine: Engine) -> None:
+    """Raises InvalidConfigError on a machine that is no node, if settings are missing that its join requires."""
+    from aks_flex_node.agent.cluster import discovery, node_health
+    from aks_flex_node.agent.reconcile import node_state
+
+    host, config = engine.host, engine.config
+    is_node = node_state.load(host, config).phase is node_state.Phase.NODE_JOINED
+    if not (is_node or node_health.has_kubelet_credential(host, config)):
+        discovery.check_join(config)
+
+
 def missing_credential(engine: Engine) -> list[dict[str, str]]:
     """Returns the difference of a joined node without a readable credential, which its kubelet or daemon renews."""
     from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
@@ -179,6 +190,7 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     selection = context.ConfigSelection(config, sets)
     context.require_installation(context.load_config_or_default(selection)[0])
     engine = context.make_engine(context.load_config(selection).config)
+    check_join(engine)
     plans = [engine.plan(component) for component in compared_components(engine)]
     blocked = [
         {"component": plan.component, "action": "", "what": why}
@@ -241,6 +253,7 @@ def _confirmed() -> bool:
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
+    check_join(engine)
     plans = [engine.plan(component) for component in components]
     if json:
         terminal.print_json(plans_as_data(plans))
