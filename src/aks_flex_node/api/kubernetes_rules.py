@@ -13,17 +13,23 @@ _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 OWN_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 OWN_LABELS = frozenset(
     (
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
         "beta.kubernetes.io/instance-type",
         "node.kubernetes.io/instance-type",
         "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
         "failure-domain.beta.kubernetes.io/zone",
         "failure-domain.beta.kubernetes.io/region",
+    )
+)
+# Those that the kubelet sets itself from what the machine is: a setting would make them wrong, and its removal would
+# remove the label until the kubelet restarts. The cluster derives the two beta labels from them.
+KUBELET_LABELS = frozenset(
+    (
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
     )
 )
 # Fields of the KubeletConfiguration that `extraConfig` of a provider cannot set, and why. The kubelet is root, so
@@ -100,6 +106,8 @@ def own_label(key: str) -> str | None:
     prefix, slash, _ = key.rpartition("/")
     if not slash or not _below(prefix, ("kubernetes.io", "k8s.io")):
         return None
+    if key in KUBELET_LABELS:
+        return "is set by the kubelet itself, from the name and the platform of the machine. Remove it."
     if key in OWN_LABELS or _below(prefix, OWN_PREFIXES):
         return None
     return (

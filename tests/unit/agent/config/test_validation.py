@@ -43,6 +43,8 @@ CASES: list[tuple[str, object, str]] = [
     ("node.labels", {"node-role.kubernetes.io/agent": ""}, "is reserved for the cluster"),
     ("node.labels", {"node-restriction.kubernetes.io/a": ""}, "is reserved for the cluster"),
     ("node.labels", {"x.k8s.io/a": ""}, "is reserved for the cluster"),
+    ("node.labels", {"kubernetes.io/hostname": "evil"}, "is set by the kubelet itself"),
+    ("node.labels", {"beta.kubernetes.io/os": "windows"}, "is set by the kubelet itself"),
     ("node.taints", ["a"], "is not a taint"),
     ("node.taints", ["a=b:NoSchedul"], "Did you mean NoSchedule?"),
     ("node.taints", [{"key": "a"}], "is missing"),
@@ -165,7 +167,7 @@ def test_invalid_value_is_reported_with_its_reason(path: str, value: object, sai
 
 RIGHT: list[tuple[str, object]] = [
     ("node.name", "edge-1.example.com"),
-    ("node.labels", {"a": "", "example.com/b_C": "d.E-1", "node.kubernetes.io/x": "y", "kubernetes.io/os": "linux"}),
+    ("node.labels", {"a": "", "example.com/b_C": "d.E-1", "node.kubernetes.io/instance-type": "z"}),
     ("node.labels", {"topology.kubernetes.io/zone": "1", "sub.kubelet.kubernetes.io/x": "", "mykubernetes.io/x": ""}),
     ("node.taints", ["a:NoSchedule", "a=b:NoExecute", {"key": "c", "effect": "PreferNoSchedule"}]),
     ("node.kubelet.kubeReserved", {"cpu": "100m", "memory": "1.5Gi", "ephemeral-storage": "1e9", "pid": "100"}),
