@@ -299,7 +299,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     eviction_hard: Annotated[
         dict[str, str],
         Setting(
-            "Hard eviction thresholds.",
+            "Hard eviction thresholds. A signal that is not given keeps its default; `0%` disables it.",
             CONTRIBUTOR,
             NOTHING,
             disturbs=KUBELET,

@@ -63,6 +63,9 @@ def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tupl
         if key.path in settings:
             values[key.path], found = value_checks.convert(key.shape, settings[key.path], _coerce)
             wrong += [(key.path, [violation_problem(key.path, each) for each in found])] if found else []
+            if isinstance(key.default, dict) and isinstance(values[key.path], dict):
+                # For the kubelet, a map of thresholds replaces all of its defaults.
+                values[key.path] = {**key.default, **values[key.path]}
         elif key.required and any(f"{path}.".startswith(f"{section}.") for path in settings):
             wrong.append((section, [ConfigProblem(key.path, "is missing.")]))
     return values, wrong

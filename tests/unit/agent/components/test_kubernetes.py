@@ -78,7 +78,16 @@ def test_kubelet_files_are_mode_0600_and_cluster_ca_is_world_readable() -> None:
         ({"node.kubelet.kubeReserved": {"cpu": "100m"}}, "kubeReserved", {"cpu": "100m"}),
         ({"node.kubelet.systemReserved": {"memory": "1Gi"}}, "systemReserved", {"memory": "1Gi"}),
         ({}, "kubeReserved", {}),
-        ({"node.kubelet.evictionHard": {"memory.available": "1Gi"}}, "evictionHard", {"memory.available": "1Gi"}),
+        (
+            {"node.kubelet.evictionHard": {"memory.available": "1Gi", "nodefs.inodesFree": "0%"}},
+            "evictionHard",
+            {
+                "memory.available": "1Gi",
+                "nodefs.available": "10%",
+                "imagefs.available": "15%",
+                "nodefs.inodesFree": "0%",
+            },
+        ),
         ({}, "imageGCHighThresholdPercent", 85),
         ({}, "imageGCLowThresholdPercent", 80),
         ({}, "nodeStatusUpdateFrequency", "10s"),
