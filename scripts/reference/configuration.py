@@ -116,9 +116,9 @@ def _row(name: str, member: ConfigKey | ConfigSection) -> str:
         return f"| [`{name}`](#{anchor}) | section | {default} | | | | {member.description} |"
     default, setting = shown_default(member), member.setting
     shown = "**required**" if member.required else f"`{default}`" if default else ""
-    who = f"{setting.who}; {setting.owner_value}: owner" if setting.owner_value else setting.who
     disturbs = "" if setting.disturbs == "nothing" else setting.disturbs
-    return f"| `{name}` | {member.type} | {shown} | {who} | {setting.reaches} | {disturbs} | {member.description} |"
+    rules = f"{setting.set_by} | {setting.reaches} | {disturbs}"
+    return f"| `{name}` | {member.type} | {shown} | {rules} | {member.description} |"
 
 
 def _example(section: ConfigSection) -> str:

@@ -94,3 +94,7 @@ class Setting(Struct, frozen=True):
     content: str = ""  # of a file: the setting whose value it contains
     provider_value: str = ""  # the only value that a provider can send
     peer: bool = False  # where the machine sends the credentials of its own identity
+
+    @property
+    def set_by(self) -> str:
+        return f"{self.who}, owner for {self.owner_value}" if self.owner_value else self.who

@@ -118,7 +118,8 @@ def explain(
         terminal.print_json(rows)
     elif isinstance(entry, ConfigKey):
         for name, text in rows[0].items():
-            terminal.print_line(f"{name:<12} {text or 'none'}")
+            nothing = "as described" if name == "default" and "Default: " in rows[0]["description"] else "none"
+            terminal.print_line(f"{name:<12} {text or nothing}")
     else:
         names = ("key", "setBy", "reaches", "disturbs")
         table = [tuple(row[name].partition(":")[0] for name in names) for row in rows]

@@ -64,13 +64,12 @@ def mask_secrets(value: Any, name: str = "") -> Any:
 def describe_setting(key: ConfigKey) -> dict[str, str]:
     """Returns what the table says of a setting, for people; empty texts for what it does not have."""
     setting = key.setting
-    only = f"; only owners set {setting.owner_value}" if setting.owner_value else ""
     return {
         "key": key.path,
         "description": key.description,
         "type": key.type,
         "default": "required" if key.required else shown_default(key),
-        "setBy": f"{setting.who}: {SETTERS[setting.who]}{only}",
+        "setBy": f"{setting.set_by}: {SETTERS[setting.who]}",
         "reaches": f"{setting.reaches}: {REACHES[setting.reaches]}",
         "disturbs": f"{setting.disturbs}: {DISTURBS[setting.disturbs]}",
         "api": f"properties.{setting.api}" if setting.api else "",

@@ -203,7 +203,8 @@ def test_config_explain_says_who_may_set_it_and_what_it_reaches() -> None:
     assert "images: it decides from where the node's container images come" in text
     assert "nothing: no running program" in text
     [found] = json.loads(ran("config", "explain", "node.kubelet.auth", "--json")[1])
-    assert found["setBy"].endswith("only owners set exec")
+    assert found["setBy"].startswith("contributor, owner for exec: ")
+    assert "default      as described\n" in ran("config", "explain", "node.kubelet.auth")[1]
     assert (found["api"], found["type"]) == (
         "properties.kubernetesAuth.method",
         "`bootstrapToken`, `exec`, `certificate`",
@@ -211,6 +212,7 @@ def test_config_explain_says_who_may_set_it_and_what_it_reaches() -> None:
     listed = json.loads(ran("config", "explain", "azure.vpn", "--json")[1])
     assert [each["key"] for each in listed] == [each.path for each in keys() if each.path.startswith("azure.vpn.")]
     assert len(ran("config", "explain")[1].splitlines()) == len([*keys()]) + 1
+    assert "contributor, owner for exec  credentials" in ran("config", "explain", "node.kubelet")[1]
 
 
 def test_config_explain_names_the_nearest_setting() -> None:
