@@ -82,6 +82,7 @@ class LabAzureCli:
         principals = LabPrincipals(self.lab.azure)
         principal = principals.with_secret("az", secret)
         principals.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)
+        self._run("cloud", "set", "--name", "AzureCloud")  # az does not unregister the active cloud
         self._run("cloud", "unregister", "--name", CLOUD, check=False)  # of an interrupted preparation
         self._run("cloud", "register", "--name", CLOUD, "--endpoint-resource-manager", network.MANAGEMENT_URL)
         self._run("cloud", "set", "--name", CLOUD)

@@ -7,6 +7,7 @@ is identified by its process ID *and* its start time, so that a reused ID is nev
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,8 @@ def run(
 ) -> CommandResult:
     """Runs a command and waits for it. `env` is added to the environment of this program."""
     command = tuple(str(word) for word in argv)
+    added = [f"{name}={value}" for name, value in (env or {}).items()]
+    shown = shlex.join(["env", *added, *command] if added else command)
     try:
         done = subprocess.run(
             command,
@@ -71,14 +74,14 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise LabError(
             "program-timeout",
-            f"`{' '.join(command)}` did not exit within {timeout:.0f} s and was stopped.",
+            f"`{shown}` did not exit within {timeout:.0f} s and was stopped.",
             "Check the load of this machine and retry, or run the command of the message.",
         ) from error
     result = CommandResult(command, done.returncode, done.stdout, done.stderr)
     if check and not result.ok:
         raise LabError(
             "command-failed",
-            f"`{' '.join(command)}` failed: {result.last_line}.",
+            f"`{shown}` failed: {result.last_line}.",
             "Run this command to see its complete output.",
         )
     return result
