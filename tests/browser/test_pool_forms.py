@@ -148,7 +148,7 @@ def test_errors_are_at_fields_and_input_is_kept(provider: Provider, open_page: O
     summary = page.get_by_role("alert")
     assert "4 errors" in summary.inner_text()
     expect(summary).to_be_focused()
-    assert "is not a valid pool name" in wrong_at(page, "Name")
+    assert "is not the name of a pool" in wrong_at(page, "Name")
     assert "is not a label" in wrong_at(page, "Labels")
     assert "A template contains no secrets" in text_of(page)
     assert "Set description in its field above" in text_of(page)
@@ -343,4 +343,4 @@ def test_forged_forms_are_refused(provider: Provider, open_page: Opened, pool: s
     strange = {**body, "name": "x/apply", "cluster": f"{PLANT.key}/flexnodepools/y"}
     posted = post(page, provider, "/ui/pools/new", **strange)
     assert posted.status == 400
-    assert "is not a valid pool name" in posted.text()
+    assert "is not the name of a pool" in posted.text()

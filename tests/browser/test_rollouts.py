@@ -61,7 +61,7 @@ def test_roll_out_is_started_and_followed_to_its_end(provider: Provider, open_pa
     sign_in(page, provider, pool_address(fleet.pool))
     follow_link(page, "Start a roll-out")
     assert page.get_by_label("Name of the roll-out").input_value() == "revision-2"
-    assert page.get_by_label("Waves", exact=True).input_value() == "1 10% 50% 100%"
+    assert page.get_by_label("Waves", exact=True).input_value() == "1, 10%, 50%, 100%"
     judge_on_every_screen(page, "rollout-new")
     fill_in(page, {"Waves": "1, 50% 100%", "Soak time": "0", "Unavailable nodes": "100%"})
     page.locator("#advanced summary").click()

@@ -74,6 +74,22 @@ def _plain(_: str, value: Any) -> Any:
     return value
 
 
+def written(kind: str, value: Any) -> str:
+    """Returns a value as people write it; empty if it is not set."""
+    if value is False or value in (None, {}, []):
+        return ""
+    match kind:
+        case "duration":
+            return f"{value // 60}m" if value and value % 60 == 0 else f"{value}s"
+        case "map":
+            return ", ".join(f"{key}={each}" for key, each in sorted(value.items()))
+        case "domain":
+            return f"{value['label']}={value['maxUnavailable']}"
+        case "gates":
+            return ", ".join(each["name"] for each in value)
+    return ", ".join(value) if isinstance(value, list) else "yes" if value is True else str(value)
+
+
 def seconds(option: str, text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:

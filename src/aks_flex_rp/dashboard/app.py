@@ -34,7 +34,7 @@ from aks_flex_rp.dashboard.settings_pages import NodeFormPage, PoolFormPage
 from aks_flex_rp.dashboard.sign_in import EntraSignIn, FailedSignIns, SignInPage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.requests import Request as Incoming
 
@@ -68,61 +68,61 @@ class Dashboard:
     def routes(self) -> list[Route]:
         shared = (self.pages, self.scopes, self.arm)
         sign_in, actions = self.sign_in_page, NodeActions(*shared, self.url_cookie)
-        node_form, pools, pool_form = (
-            NodeFormPage(*shared, self.url_cookie),
-            PoolPages(*shared),
-            PoolFormPage(*shared),
-        )
-        enrolments, rollouts, audit = EnrolmentPages(*shared), RolloutPages(*shared), AuditPage(*shared)
+        node_form, pool_form = NodeFormPage(*shared, self.url_cookie), PoolFormPage(*shared)
+        pools, enrolments = PoolPages(*shared), EnrolmentPages(*shared)
+        rollouts, audit = RolloutPages(*shared), AuditPage(*shared)
+        # By path: the pages of GET and POST.
+        closed: dict[str, tuple[Page | None, ...]] = {
+            "/ui/sign-out": (None, sign_in.sign_out),
+            "/": (FleetPage(*shared, FleetCounter(self.arm.nodes.commands.context.store)).show,),
+            NODE_PATH: (NodeDetailPage(*shared).show,),
+            f"{NODE_PATH}/edit": (node_form.ask, node_form.save),
+            f"{NODE_PATH}/token": (actions.ask_token, actions.renew_token),
+            f"{NODE_PATH}/delete": (actions.ask_delete, actions.delete),
+            f"{NODE_PATH}/revoke-key": (actions.ask_revoke_key, actions.revoke_key),
+            f"{NODE_PATH}/resume": (None, actions.resume),
+            f"{NODE_PATH}/joining": (JoinPage(*shared, self.url_cookie).show,),
+            "/ui/create": (node_form.ask_new, node_form.create),
+            "/ui/pools": (pools.show_all,),
+            "/ui/pools/new": (pool_form.ask_new, pool_form.create),
+            POOL_PATH: (pools.show,),
+            f"{POOL_PATH}/edit": (pool_form.ask, pool_form.save),
+            f"{POOL_PATH}/delete": (pools.ask_delete, pools.delete),
+            f"{POOL_PATH}/apply": (None, pools.apply),
+            f"{POOL_PATH}/enrolments": (enrolments.show_all, enrolments.create),
+            f"{POOL_PATH}/enrolments/{{enrolment}}": (enrolments.show,),
+            f"{POOL_PATH}/enrolments/{{enrolment}}/revoke": (None, enrolments.revoke),
+            f"{POOL_PATH}/enrolments/{{enrolment}}/decide": (None, enrolments.decide),
+            f"{POOL_PATH}/start-rollout": (rollouts.ask_start, rollouts.start),
+            f"{POOL_PATH}/rollouts/{{rollout}}": (rollouts.show,),
+            f"{POOL_PATH}/rollouts/{{rollout}}/{{action}}": (rollouts.ask, rollouts.act),
+            f"{POOL_PATH}/allow-revision/{{revision}}": (rollouts.ask_allow, rollouts.allow),
+            f"{NODE_PATH}/release": (enrolments.ask_release, enrolments.release),
+            "/ui/audit": (audit.show,),
+            "/ui/audit.csv": (audit.export_csv,),
+            "/ui/audit.json": (audit.export_json,),
+            "/ui/help/{name}": (HelpPage(self.pages).show,),
+        }
         return [
-            *self._open("/ui/sign-in", sign_in.ask),
-            *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
-            *self._open("/ui/sign-in/entra", sign_in.begin_entra),
-            *self._open("/ui/sign-in/entra/done", sign_in.end_entra),
-            *self._open("/ui/assets/{mark}/{name}", self._asset),
-            *self._closed("/ui/sign-out", post=sign_in.sign_out),
-            *self._closed("/", FleetPage(*shared, FleetCounter(self.arm.nodes.commands.context.store)).show),
-            *self._closed(NODE_PATH, NodeDetailPage(*shared).show),
-            *self._closed(f"{NODE_PATH}/edit", node_form.ask, node_form.save),
-            *self._closed(f"{NODE_PATH}/token", actions.ask_token, actions.renew_token),
-            *self._closed(f"{NODE_PATH}/delete", actions.ask_delete, actions.delete),
-            *self._closed(f"{NODE_PATH}/revoke-key", actions.ask_revoke_key, actions.revoke_key),
-            *self._closed(f"{NODE_PATH}/resume", post=actions.resume),
-            *self._closed(f"{NODE_PATH}/joining", JoinPage(*shared, self.url_cookie).show),
-            *self._closed("/ui/create", node_form.ask_new, node_form.create),
-            *self._closed("/ui/pools", pools.show_all),
-            *self._closed("/ui/pools/new", pool_form.ask_new, pool_form.create),
-            *self._closed(POOL_PATH, pools.show),
-            *self._closed(f"{POOL_PATH}/edit", pool_form.ask, pool_form.save),
-            *self._closed(f"{POOL_PATH}/delete", pools.ask_delete, pools.delete),
-            *self._closed(f"{POOL_PATH}/apply", post=pools.apply),
-            *self._closed(f"{POOL_PATH}/enrolments", enrolments.show_all, enrolments.create),
-            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}", enrolments.show),
-            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/revoke", post=enrolments.revoke),
-            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/decide", post=enrolments.decide),
-            *self._closed(f"{POOL_PATH}/start-rollout", rollouts.ask_start, rollouts.start),
-            *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}", rollouts.show),
-            *self._closed(f"{POOL_PATH}/rollouts/{{rollout}}/{{action}}", rollouts.ask, rollouts.act),
-            *self._closed(f"{POOL_PATH}/allow-revision/{{revision}}", rollouts.ask_allow, rollouts.allow),
-            *self._closed(f"{NODE_PATH}/release", enrolments.ask_release, enrolments.release),
-            *self._closed("/ui/audit", audit.show),
-            *self._closed("/ui/audit.csv", audit.export_csv),
-            *self._closed("/ui/audit.json", audit.export_json),
-            *self._closed("/ui/help/{name}", HelpPage(self.pages).show),
-            *self._open("/ui/{rest:path}", self._not_found),
+            self._route("/ui/sign-in", sign_in.ask),
+            self._route("/ui/sign-in/key", sign_in.by_key, "POST"),
+            self._route("/ui/sign-in/entra", sign_in.begin_entra),
+            self._route("/ui/sign-in/entra/done", sign_in.end_entra),
+            self._route("/ui/assets/{mark}/{name}", self._asset),
+            *(route for path, pages in closed.items() for route in self._closed(path, *pages)),
+            self._route("/ui/{rest:path}", self._not_found),
         ]
 
-    def _open(self, path: str, answer: Answer, method: str = "GET") -> list[Route]:
-        """Adds a route that requires no session."""
-        return [Route(path, self._guarded(answer), methods=[method])]
+    def _route(self, path: str, answer: Answer, method: str = "GET") -> Route:
+        """Returns a route whose errors are pages. Without more, it requires no session."""
+        return Route(path, self._guarded(answer), methods=[method])
 
-    def _closed(self, path: str, get: Page | None = None, post: Page | None = None) -> list[Route]:
-        """Adds routes that require a session. A POST must also carry the session's CSRF token."""
-        routes = [Route(path, self._guarded(self._signed_in(get)), methods=["GET"])] if get else []
-        return [
-            *routes,
-            *([Route(path, self._guarded(self._with_csrf_check(post)), methods=["POST"])] if post else []),
-        ]
+    def _closed(self, path: str, get: Page | None, post: Page | None = None) -> Iterator[Route]:
+        """Yields routes that require a session. A POST must also carry the session's CSRF token."""
+        if get:
+            yield self._route(path, self._signed_in(get))
+        if post:
+            yield self._route(path, self._with_csrf_check(post), "POST")
 
     def _signed_in(self, page: Page) -> Answer:
         async def answer(incoming: Incoming) -> Response:

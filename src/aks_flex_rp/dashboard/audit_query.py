@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.dashboard.page_request import digits
 from aks_flex_rp.store.model import AuditOutcome
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ def parse_scope(query: Mapping[str, str]) -> AuditScope:
 
 def parse_query(query: Mapping[str, str], where: AuditScope) -> AuditQuery:
     """Reads the filters from the query string. Ignores invalid values, so that old links still work."""
-    before = query.get("before", "")
     last_day = day(query.get("until", ""))
     return AuditQuery(
         where.resource,
@@ -95,7 +95,7 @@ def parse_query(query: Mapping[str, str], where: AuditScope) -> AuditQuery:
         node="" if where.cluster else where.node,
         since=day(query.get("since", "")),
         until=last_day + timedelta(days=1).total_seconds() if last_day else 0.0,
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 16 else 0,
+        before=digits(query.get("before", ""), 15),
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.dashboard.page import DashboardPage
+from aks_flex_rp.dashboard.page_request import digits
 from aks_flex_rp.store.fleet import FleetQuery, FleetSort, FleetState
 
 if TYPE_CHECKING:
@@ -111,8 +112,6 @@ def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]
     cluster_numbers = tuple(
         each.cluster_number for each in clusters if each.cluster_number and chosen in {"", each.id.key}
     )
-    page = query.get("page", "1")
-    number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
     state, sort = query.get("state", ""), query.get("sort", "name")
     return FleetQuery(
         cluster_numbers,
@@ -124,7 +123,7 @@ def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]
         behind=query.get("behind") == "yes",
         sort=cast("FleetSort", sort) if sort in get_args(FleetSort) else "name",
         descending=query.get("order") == "desc",
-        offset=(max(number, 1) - 1) * PAGE,
+        offset=(max(digits(query.get("page", ""), 6), 1) - 1) * PAGE,
         limit=PAGE,
     )
 

@@ -167,9 +167,7 @@ class NodeDetailPage(DashboardPage):
         if has and events and found is None:
             further = await self._events(resource, MAX_EVENTS_SEARCHED)
             found = document_diff.applied_properties(node.effective, node.version, has, further)
-        differing = document_diff.diff(found.properties, node.effective) if found else {}
-        named = {document_diff.name_of(path): change for path, change in differing.items()}
-        lines = tuple(document_diff.diff_lines(named)) if found else None
+        lines = tuple(document_diff.setting_lines(found.properties, node.effective)) if found else None
         return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
 
     async def _events(self, resource: str, most: int) -> tuple[AuditEvent, ...]:

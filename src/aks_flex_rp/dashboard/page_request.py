@@ -98,6 +98,11 @@ def local_path(path: str) -> str:
     return path if known and plain and len(path) < 2000 else "/"
 
 
+def digits(text: str, most: int) -> int:
+    """Returns the number of up to `most` digits, or 0 for other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= most else 0
+
+
 def redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303, {"Cache-Control": "no-store"})
 

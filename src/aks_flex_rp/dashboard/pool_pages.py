@@ -14,7 +14,7 @@ from aks_flex_rp.dashboard import rollout_view
 from aks_flex_rp.dashboard.document_diff import changed_lines
 from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.page import DashboardPage
-from aks_flex_rp.dashboard.page_request import redirect
+from aks_flex_rp.dashboard.page_request import digits, redirect
 from aks_flex_rp.nodes.pool_apply import PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
@@ -78,11 +78,11 @@ class PoolPages(DashboardPage):
     async def apply(self, visit: PageRequest) -> Response:
         """Applies the newest revision to all nodes, or to the node that the form names."""
         found = await self.pool(visit, Operation.APPLY_POOL)
-        number = visit.form.get("revision", "")
-        if not (number.isascii() and number.isdigit() and len(number) < 16):
+        number = digits(visit.form.get("revision", ""), 15)
+        if not number:
             raise ArmError(400, "InvalidRequestContent", "The form does not contain the number of a revision.")
         name = visit.form.get("node", "").strip()
-        template = await PoolTemplates(self.store).of_revision(found.pool, int(number))
+        template = await PoolTemplates(self.store).of_revision(found.pool, number)
         order = (found.pool, template, [name] if name else None, found.request)
         return await self._page(visit, found, await PoolApply(self.arm.nodes.commands).apply(found.cluster, *order))
 

@@ -12,7 +12,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import rollout_form, rollout_view
 from aks_flex_rp.dashboard.page import DashboardPage
-from aks_flex_rp.dashboard.page_request import redirect
+from aks_flex_rp.dashboard.page_request import digits, redirect
 from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS, RolloutLinks
 from aks_flex_rp.dashboard.setting_fields import FieldError, FormSheet
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
@@ -127,9 +127,9 @@ class RolloutPages(DashboardPage):
 
     async def ask_start(self, visit: PageRequest) -> Response:
         found = await self.pool(visit, Operation.WRITE_ROLLOUT)
-        pool, asked = found.pool, visit.query.get("revision", "")
+        pool = found.pool
         known = await self.store.rollouts(pool.cluster, pool.key, limit=MAX_NAMES)
-        revision = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 16 else pool.number
+        revision = digits(visit.query.get("revision", ""), 15) or pool.number
         name = rollout_form.suggested_name(revision, {each.key for each in known})
         values = {**rollout_form.DEFAULTS, "name": name, "revision": str(revision)}
         return await self._start_form(visit, found, FormSheet(values))
@@ -191,7 +191,7 @@ class RolloutPages(DashboardPage):
         """Returns a page of the nodes that the query selects. Invalid values are ignored, as in other lists."""
         query, store = visit.query, self.store
         wave, state, after = (query.get(name, "") for name in rollout_view.FILTERS)
-        number = int(wave) if wave.isascii() and wave.isdigit() and len(wave) < 5 else 0
+        number = digits(wave, 4)
         chosen = state if state in NODE_LABELS else ""
         after = after if len(after) < 64 and after.isprintable() else ""
         found = await store.rollout_node_page(rollout, after, NODES_PER_PAGE + 1, state=chosen, wave=number - 1)

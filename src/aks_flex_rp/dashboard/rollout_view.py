@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from aks_flex_node.api.rollout_options import table, written
 from aks_flex_rp.dashboard.fleet_page import segments
 from aks_flex_rp.rollouts.gate_specs import KINDS
 from aks_flex_rp.rollouts.states import NodeState, Phase
@@ -163,33 +164,8 @@ def buttons(rollout: StoredRollout, *, is_newest: bool) -> list[RolloutButton]:
 
 def plan_rows(rollout: StoredRollout) -> list[tuple[str, str]]:
     """Returns what the roll-out was asked to do."""
-    spec, domain = rollout.spec, rollout.spec.get("failureDomain")
-    gates = [f"{each['name']} ({gate_kind(rollout, each['name'])})" for each in spec.get("gates", ())]
-    rows = [
-        ("Waves", ", ".join(spec["waves"])),
-        ("Canary", _labels(spec.get("canarySelector"))),
-        ("Only nodes with", _labels(spec.get("nodeSelector"))),
-        ("Unavailable at once", f"at most {spec['maxUnavailable']}"),
-        ("Failure domain", f"label {domain['label']}, at most {domain['maxUnavailable']} in each" if domain else ""),
-        ("Soak time", _duration(spec["soakSeconds"])),
-        ("Gates after each wave", ", ".join(gates)),
-        ("On failure", "reverse" if spec["onFailure"] == "reverse" else "halt, and wait for a person"),
-        ("Tolerated failures", str(spec["maxFailures"])),
-        ("Limit for a node", _duration(spec["nodeTimeoutSeconds"])),
-        ("Limit for downloads ahead", _duration(spec["stageTimeoutSeconds"])),
-        ("Downgrades", "allowed" if spec.get("allowDowngrade") else ""),
-    ]
-    return [(label, text) for label, text in rows if text]
-
-
-def _labels(labels: Mapping[str, str] | None) -> str:
-    return ", ".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))
-
-
-def _duration(seconds: int) -> str:
-    if seconds and seconds % 60 == 0:
-        return f"{seconds // 60} min"
-    return f"{seconds} s" if seconds else "none"
+    rows = [(row["form"], written(row["kind"], rollout.spec.get(row["path"]))) for row in table()]
+    return [(label, text) for label, text in rows if label and text]
 
 
 def node_place(rollout: StoredRollout, node: StoredRolloutNode) -> NodePlace:

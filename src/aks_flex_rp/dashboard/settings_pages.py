@@ -6,12 +6,12 @@ Changes of others in the meantime are merged instead of overwritten.
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.api import value_rules
 from aks_flex_node.errors import FlexError
 from aks_flex_node.settings.api import POOL_NAME
 from aks_flex_rp.api import http_messages
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 DESCRIPTION = setting_fields.DESCRIPTION.path
 CLUSTER, NAME = "cluster", "name"  # the fields of a new resource that are no settings
 ONLY_NEW = Preconditions(if_none_match="*")
+NAME_RULES = {"node": kubernetes.node_name, "pool": value_rules.pool_name}
 NEW = {"continuousMonitoring": True}  # what the form of a new resource suggests
 
 
@@ -83,9 +84,6 @@ class SettingsPages(DashboardPage, ABC):
     fields: ClassVar[tuple[SettingField, ...]]
 
     @abstractmethod
-    def name_problem(self, name: str) -> str | None: ...
-
-    @abstractmethod
     async def visited(self, visit: PageRequest) -> FormSubject:
         """Returns the resource in the path. Raises ArmError if the user may not write it."""
 
@@ -118,9 +116,11 @@ class SettingsPages(DashboardPage, ABC):
         """Handles a posted form of a new resource."""
         clusters = await self.scopes.clusters(visit.caller, self.operation)
         name, cluster_id = visit.form.get(NAME, "").strip(), parse_cluster_id(visit.form.get(CLUSTER, ""))
-        problem = self.name_problem(name) if name else "Enter a name."
         errors = [] if cluster_id else [FieldError(CLUSTER, "Select a cluster.")]
-        errors += [FieldError(NAME, problem)] if problem else []
+        if not name:
+            errors.append(FieldError(NAME, "Enter a name."))
+        elif problem := NAME_RULES[self.kind](name):
+            errors.append(FieldError(NAME, f"{quoted(name)} {problem}"))
         subject = None
         # A cluster that the form did not offer is refused as by the API, and audited.
         if cluster_id and (not errors or cluster_id.key not in {each.id.key for each in clusters}):
@@ -281,10 +281,6 @@ class NodeFormPage(SettingsPages):
     operation = Operation.WRITE
     fields = setting_fields.setting_fields()
 
-    def name_problem(self, name: str) -> str | None:
-        problem = kubernetes.node_name(name)
-        return f"{quoted(name)} {problem}" if problem else None
-
     async def visited(self, visit: PageRequest) -> FormSubject:
         found = await self.node(visit, Operation.WRITE)
         return FormSubject(found.cluster, found.node.name, found.request, found.node, found.node.properties)
@@ -324,11 +320,6 @@ class PoolFormPage(SettingsPages):
     kind = "pool"
     operation = Operation.WRITE_POOL
     fields = setting_fields.setting_fields(of_pool=True)
-
-    def name_problem(self, name: str) -> str | None:
-        if re.fullmatch("[a-z][a-z0-9]{0,11}", name):
-            return None
-        return f"“{name[:80]}” is not a valid pool name. Use a letter, then up to 11 lowercase letters and digits."
 
     async def visited(self, visit: PageRequest) -> FormSubject:
         found = await self.pool(visit, Operation.WRITE_POOL)

@@ -12,14 +12,13 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from aks_flex_node.api import kubernetes_rules
+from aks_flex_node.api.rollout_options import written
 from aks_flex_rp.arm.errors import Problem, unknown_properties
 from aks_flex_rp.resource.models import ENVELOPE, WireModel
 from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
 from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from aks_flex_node.settings.setting import Rule
 
 MAX_LABELS = 16
@@ -232,21 +231,16 @@ class RolloutProperties(WireModel):
 def option_data() -> list[dict[str, Any]]:
     """Returns the table of options, with their defaults as people write them."""
     return [
-        {"path": field.alias, **option._asdict(), "default": _written(option.kind, field)}
+        {
+            "path": field.alias,
+            **option._asdict(),
+            "default": written(option.kind, field.get_default(call_default_factory=True)),
+        }
         | ({"choices": get_args(field.annotation)} if option.kind == "text" else {})
         for field in RolloutProperties.model_fields.values()
         for option in field.metadata
         if isinstance(option, RolloutOption)
     ]
-
-
-def _written(kind: str, field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True)
-    if kind == "duration":
-        return f"{default // 60}m"
-    if isinstance(default, list):
-        return " ".join(default)
-    return "" if default is None or default is False else str(default)
 
 
 def parse_rollout(body: dict[str, Any]) -> RolloutProperties | list[Problem]:

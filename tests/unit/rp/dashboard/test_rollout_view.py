@@ -90,6 +90,6 @@ def test_node_says_what_it_waits_for(found: StoredRollout, node: StoredRolloutNo
 def test_plan_omits_what_is_not_set() -> None:
     rows = dict(rollout_view.plan_rows(rollout()))
     assert rows["Waves"] == "1, 10%, 50%, 100%"
-    assert rows["Soak time"] == "10 min"
-    assert rows["Gates after each wave"] == "person (approval)"
-    assert {"Canary", "Failure domain", "Downgrades"}.isdisjoint(rows)
+    assert rows["Soak time"] == "10m"
+    assert rows["Gates"] == "person"
+    assert {"Labels of the first wave", "Failure domain", "Allow downgrade"}.isdisjoint(rows)
