@@ -109,7 +109,7 @@ class VpnConnection:
             and record.roots == (record.active,)
             and self.host.digest(client_file(self.config)) == record.started
             and not self.engine.plan(COMPONENT).actions
-            and self.environment.waiter.wait_until_up(RECONNECT_SECONDS)
+            and self.environment.wait_until_up(RECONNECT_SECONDS)
         )
 
     def _establish(self, arm: ArmClient) -> None:
@@ -132,7 +132,7 @@ class VpnConnection:
         before = self.host.read(client_file(self.config))
         self._start(text)
         self.note("waiting for the VPN tunnel")
-        if not self.environment.waiter.wait_until_up(UP_SECONDS):
+        if not self.environment.wait_until_up(UP_SECONDS):
             error = diagnose(openvpn.read_log(self.host))
             if before and before != text and self.records.current.active:
                 self._start(before)
@@ -147,7 +147,7 @@ class VpnConnection:
         reaching.check()
         gateway.remove_own_roots(tuple(each for each in self.records.current.roots if each != pair.name))
         disconnect.remove_from_former_gateways(self.records, arm, self.environment, self.note)
-        self.environment.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
+        self.environment.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         for each in self.host.list_dir(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
                 self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))

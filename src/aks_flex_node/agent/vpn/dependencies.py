@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 A, IN, POINTER = 1, 1, 0xC0
 DNS_SECONDS = 2.0
+CHECK_SECONDS = 0.5
 
 
 def with_hosts_entry(hosts: bytes, name: str, address: str) -> bytes:
@@ -114,9 +115,22 @@ class VpnEnvironment:
     def operation_timeout(self) -> OperationTimeout:
         return OperationTimeout(sleep=self.sleep, now=self.now, clock=self.clock)
 
-    @property
-    def waiter(self) -> openvpn.TunnelWaiter:
-        return openvpn.TunnelWaiter(self.read_tunnel, self.sleep, self.clock)
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        end = self.clock() + seconds
+        while not condition():
+            if self.clock() > end:
+                return False
+            self.sleep(CHECK_SECONDS)
+        return True
+
+    def wait_until_up(self, seconds: float) -> bool:
+        """Waits for the tunnel."""
+
+        def is_up() -> bool:
+            found = self.read_tunnel()
+            return found is not None and found.is_up
+
+        return self.wait_until(is_up, seconds)
 
 
 ANSWER_SECONDS = 60.0
@@ -159,12 +173,12 @@ class ApiServerReachability:
             found.extend(filter(None, (self.environment.resolve(server, name) for server in servers)))
             return bool(found) or not servers
 
-        self.environment.waiter.wait_until(try_resolve, NAME_SECONDS)
+        self.environment.wait_until(try_resolve, NAME_SECONDS)
         return found[0] if found else ""
 
     def check(self) -> None:
         name, port = virtual_network.api_server_address(self.config, self.network.cluster)
-        if name and not self.environment.waiter.wait_until(
+        if name and not self.environment.wait_until(
             partial(self.environment.accepts_connections, name, port), ANSWER_SECONDS
         ):
             raise ClusterError(

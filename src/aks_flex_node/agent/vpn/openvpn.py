@@ -9,7 +9,6 @@ import ipaddress
 import re
 import shlex
 import socket
-import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import LINK, MANAGEMENT, NAME
@@ -19,7 +18,7 @@ from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from aks_flex_node.agent.vpn.client_profile import ClientProfile
     from aks_flex_node.host.host import Host
@@ -63,31 +62,6 @@ def parse_state(text: str) -> TunnelState | None:
     """Parses the response of the management interface to `state`."""
     found = STATE_LINE.search(text.replace("\r", ""))
     return TunnelState(found[2], float(found[1]), found[4], found[5]) if found else None
-
-
-@frozen
-class TunnelWaiter:
-    """Waits for the tunnel."""
-
-    read_state: Callable[[], TunnelState | None] = read_state
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-    tick: float = 0.5
-
-    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        end = self.clock() + seconds
-        while not condition():
-            if self.clock() > end:
-                return False
-            self.sleep(self.tick)
-        return True
-
-    def wait_until_up(self, seconds: float) -> bool:
-        def is_up() -> bool:
-            found = self.read_state()
-            return found is not None and found.is_up
-
-        return self.wait_until(is_up, seconds)
 
 
 def read_log(host: Host) -> str:
