@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, paths
+from aks_flex_node.agent.artifacts.model import MANIFEST_NAME
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import ALL
 from aks_flex_node.agent.reconcile.lock import LOCK_FILE
-from aks_flex_node.agent.reconcile.observer import MANIFEST
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
@@ -95,8 +95,8 @@ def _paths_of(resource: Resource, engine: Engine) -> Iterator[tuple[str, Owner]]
         case PemFile(path) | FileLine(path):
             yield path, Owner.OTHER
         case ProgramTree(path):
-            files = json.loads(engine.host.read(f"{path}/{MANIFEST}") or b"")["files"]
-            inside = {path, f"{path}/{MANIFEST}", *(f"{path}/{name}" for name in files)}
+            files = json.loads(engine.host.read(f"{path}/{MANIFEST_NAME}") or b"")["files"]
+            inside = {path, f"{path}/{MANIFEST_NAME}", *(f"{path}/{name}" for name in files)}
             yield from ((each, Owner.COMPONENT) for each in inside)
         case Service(name):
             yield f"{WANTS}/{name}", Owner.COMPONENT

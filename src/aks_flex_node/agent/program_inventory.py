@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle_writer import find_digests, make_bundle
 from aks_flex_node.agent.artifacts.cache import clean_cache
+from aks_flex_node.agent.artifacts.model import MANIFEST_NAME, TreeManifest
 from aks_flex_node.agent.components.catalog import ALL, SEQUENCE
 from aks_flex_node.agent.reconcile import program_stager
-from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
+from aks_flex_node.agent.reconcile.observer import find_damage
 from aks_flex_node.agent.reconcile.resources import Symlink
 from aks_flex_node.host.actions import RemoveTree
 from aks_flex_node.lean_dataclass import frozen
@@ -105,8 +105,5 @@ def unused_versions(engine: Engine) -> list[str]:
 
 
 def _size(host: Host, path: str) -> int:
-    try:
-        files = json.loads(host.read(f"{path}/{MANIFEST}") or b"{}")["files"]
-        return sum(int(file["size"]) for file in files.values())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return 0
+    manifest = TreeManifest.parse(host.read(f"{path}/{MANIFEST_NAME}"))
+    return sum(file.size for file in manifest.files.values()) if manifest else 0

@@ -88,7 +88,7 @@ def manifest(files: dict[str, bytes]) -> bytes:
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "mode": 0o755, "link": ""}
         for name, content in files.items()
     }
-    return json.dumps({"format": 1, "files": listed}).encode()
+    return json.dumps({"format": 1, "component": "", "version": "", "artifacts": [], "files": listed}).encode()
 
 
 class Ready(ProgramStager):

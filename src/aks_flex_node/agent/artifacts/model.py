@@ -108,7 +108,7 @@ class ArtifactOrigin:
     url: str
     digest: str
     wanted: tuple[tuple[str, str, int], ...]
-    digest_source: str  # a DigestSource
+    digest_source: str = ""  # a DigestSource; empty in a manifest of an earlier agent
 
     @classmethod
     def of(cls, artifact: Artifact, trusted: TrustedDigest) -> ArtifactOrigin:
@@ -147,12 +147,20 @@ class TreeManifest:
         (root / MANIFEST_NAME).chmod(0o644)
 
     @classmethod
+    def parse(cls, content: bytes | None) -> TreeManifest | None:
+        """Parses the manifest of a tree. Returns None if it is missing or invalid."""
+        try:
+            wire = json.loads(content or b"")
+            return msgspec.convert(wire, cls) if wire["format"] == MANIFEST_FORMAT else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    @classmethod
     def read(cls, root: Path) -> TreeManifest | None:
         """Reads the manifest of a tree. Returns None if it is missing or invalid."""
         try:
-            wire = json.loads((root / MANIFEST_NAME).read_text())
-            return msgspec.convert(wire, cls) if wire["format"] == MANIFEST_FORMAT else None
-        except (OSError, ValueError, KeyError, TypeError):
+            return cls.parse((root / MANIFEST_NAME).read_bytes())
+        except OSError:
             return None
 
 

@@ -7,7 +7,6 @@ to detect directories that are moved, removed or recreated.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
 import struct
@@ -15,10 +14,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.artifacts.model import MANIFEST_NAME, TreeManifest
 from aks_flex_node.agent.components.catalog import ALL, managed_components
 from aks_flex_node.agent.drift.detection import UNIT_DIRS
 from aks_flex_node.agent.policy import POLICY_FILE
-from aks_flex_node.agent.reconcile.observer import MANIFEST
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
@@ -29,6 +28,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Service,
     Symlink,
     parent_dirs,
+    tree_dirs,
 )
 from aks_flex_node.lean_dataclass import frozen
 
@@ -220,18 +220,10 @@ def _paths(resource: Resource, host: Host) -> Iterator[str]:
         case PemFile(path):  # it may be a link to another file in the same directory
             yield path.rpartition("/")[0] + "/"
         case ProgramTree():
-            try:
-                names = list(json.loads(host.read(f"{resource.path}/{MANIFEST}") or b"{}")["files"])
-            except (ValueError, KeyError, TypeError):
-                names = []
-            files = [f"{resource.path}/{name}" for name in (MANIFEST, *names)]
-            inside = {
-                folder
-                for path in files
-                for folder in parent_dirs(path)
-                if f"{folder}/".startswith(f"{resource.path}/")
-            }
-            yield from (*files, *sorted(inside))
+            manifest = TreeManifest.parse(host.read(f"{resource.path}/{MANIFEST_NAME}"))
+            names = (MANIFEST_NAME, *(manifest.files if manifest else ()))
+            yield from (f"{resource.path}/{name}" for name in names)
+            yield from tree_dirs(resource.path, names)
         case Service(name):
             yield f"{WANTS_DIR}/{name}"
             yield from (f"{directory}/{name}.d/" for directory in UNIT_DIRS)

@@ -63,7 +63,7 @@ def _check_record(kind: str, name: str, record: dict[str, Any]) -> None:
         case "paths":
             _require(name.startswith("/") and ".." not in name.split("/") and "\0" not in name, name)
             _require(Path(name).name != "", name)  # the root directory is never owned
-            _require(isinstance(record.get("kind", ""), str), name)
+            _require(isinstance(record.get("kind", ""), str) and isinstance(record.get("seen", {}), dict), name)
             _check_original(name, record.get("original"))
         case "sysctls":
             _require(isinstance(record.get("original"), str | None), name)

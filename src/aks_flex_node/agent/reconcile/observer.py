@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES
+from aks_flex_node.agent.artifacts.model import MANIFEST_NAME, StagedFile, TreeManifest
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
@@ -23,7 +23,7 @@ from aks_flex_node.agent.reconcile.resources import (
     StateFile,
     Symlink,
     Sysctl,
-    parent_dirs,
+    tree_dirs,
 )
 from aks_flex_node.host.actions import aside_path
 from aks_flex_node.host.disk import backup_path, temporary_path
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-MANIFEST = ".manifest.json"
 UNVERIFIED = "was not verified with a digest of a trusted source"
 
 
@@ -122,28 +121,25 @@ def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
 
 def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
     """Returns the problem of an installed program; empty when it is intact."""
-    text = host.read(f"{program.path}/{MANIFEST}")
-    if text is None:
+    content = host.read(f"{program.path}/{MANIFEST_NAME}")
+    if content is None:
         return "not installed"
-    try:
-        manifest = json.loads(text)
-        files = manifest["files"]
-        if not files:
-            return "is empty"
-        if wrong := _other_artifact(program, manifest) or _unverified(program, manifest):
-            return wrong
-        recorded = owned.paths.get(program.path, {})
-        seen = recorded.get("seen", {}) if recorded.get("synced") else {}
-        wrong_files = (
-            f"{name} {wrong}"
-            for name, expected in files.items()
-            if (wrong := _file_damage(host, f"{program.path}/{name}", expected, seen.get(name)))
-        )
-        wrong_manifest = _unsafe_manifest(host, program.path)
-        unsafe = chain(wrong_manifest, _unsafe_dirs(host, program.path, files))
-        return next(chain(_missing_files(program, files), wrong_files, unsafe), "")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    manifest = TreeManifest.parse(content)
+    if manifest is None:
         return "damaged manifest"
+    if not manifest.files:
+        return "is empty"
+    if wrong := _other_artifact(program, manifest) or _unverified(program, manifest):
+        return wrong
+    recorded = owned.paths.get(program.path, {})
+    seen = recorded.get("seen", {}) if recorded.get("synced") else {}
+    wrong_files = (
+        f"{name} {wrong}"
+        for name, expected in manifest.files.items()
+        if (wrong := _file_damage(host, f"{program.path}/{name}", expected, seen.get(name)))
+    )
+    unsafe = chain(_unsafe_manifest(host, program.path), _unsafe_dirs(host, program.path, manifest.files))
+    return next(chain(_missing_files(program, manifest.files), wrong_files, unsafe), "")
 
 
 def find_cri_problem(host: Host, unit: UnitState, command: tuple[str, ...]) -> str:
@@ -220,18 +216,18 @@ def _other_damage(host: Host, file: PemFile, damage: str) -> str:
     return ""
 
 
-def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
+def _other_artifact(program: ProgramTree, manifest: TreeManifest) -> str:
     """Returns a problem if the installed artifacts do not have the pinned digests."""
-    digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
+    digests = {one.digest for one in manifest.artifacts}
     pinned = [one.digest for one in program.artifacts if one.digest]
     return "does not match the pinned digest" if any(digest not in digests for digest in pinned) else ""
 
 
-def _unverified(program: ProgramTree, manifest: dict[str, Any]) -> str:
+def _unverified(program: ProgramTree, manifest: TreeManifest) -> str:
     """Returns a problem if it is not recorded that a trusted source gave the digests. The running agent cannot verify
     itself, so its own versions are excepted.
     """
-    sources = [one.get("digest_source") for one in manifest.get("artifacts", [])]
+    sources = [one.digest_source for one in manifest.artifacts]
     return "" if TRUSTED_SOURCES.issuperset(sources) or program.component == "agent" else UNVERIFIED
 
 
@@ -243,20 +239,14 @@ def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
 
 def _unsafe_manifest(host: Host, directory: str) -> Iterator[str]:
     """Yields the manifest if others than root can write to it, because it decides what counts as damage."""
-    entry = host.stat(f"{directory}/{MANIFEST}")
+    entry = host.stat(f"{directory}/{MANIFEST_NAME}")
     if entry and entry.kind is EntryKind.FILE and (wrong := _permission_problem(entry)):
-        yield f"{MANIFEST} {wrong}"
+        yield f"{MANIFEST_NAME} {wrong}"
 
 
 def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
     """Yields directories of a program tree that others than root can write to, the tree itself first."""
-    inside = {
-        folder
-        for name in files
-        for folder in parent_dirs(f"{directory}/{name}")
-        if folder.startswith(f"{directory}/")
-    }
-    for folder in (directory, *sorted(inside)):
+    for folder in tree_dirs(directory, files):
         if wrong := _permission_problem(host.stat(folder)):
             yield f"{folder.removeprefix(f'{directory}/')} {wrong}"
 
@@ -270,29 +260,26 @@ def _permission_problem(entry: FileEntry | None) -> str:
     return f"has mode {entry.mode:04o}" if entry.mode & 0o022 else ""
 
 
-def _file_damage(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:
+def _file_damage(host: Host, path: str, expected: StagedFile, seen: int | None) -> str:
     entry = host.stat(path)
     if entry is None:
         return "is missing"
-    if expected.get("link"):
-        return "" if entry.target == expected["link"] else "points to another target"
-    if entry.size != expected["size"]:
+    if expected.link:
+        return "" if entry.target == expected.link else "points to another target"
+    if entry.size != expected.size:
         return "has a different size"
-    if entry.mode != expected["mode"] or not entry.roots:
+    if entry.mode != expected.mode or not entry.roots:
         return f"has mode {entry.mode:04o}" if entry.roots else "is not owned by root"
     # Skip the hash if the file has not changed since it was last hashed.
-    if entry.changed != seen and host.digest(path) != expected["sha256"]:
+    if entry.changed != seen and host.digest(path) != expected.sha256:
         return "has different content"
     return ""
 
 
 def file_change_times(host: Host, directory: str) -> dict[str, int]:
     """Returns the change time of each installed file; an unchanged time means unchanged content."""
-    text = host.read(f"{directory}/{MANIFEST}")
-    try:
-        names = list(json.loads(text or b"{}").get("files", {}))
-    except (ValueError, TypeError, AttributeError):
-        return {}
+    manifest = TreeManifest.parse(host.read(f"{directory}/{MANIFEST_NAME}"))
+    names = manifest.files if manifest else ()
     entries = {name: host.stat(f"{directory}/{name}") for name in names}
     return {name: entry.changed for name, entry in entries.items() if entry}
 

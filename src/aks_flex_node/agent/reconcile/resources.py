@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aks_flex_node.agent.artifacts.model import Artifact
 
 
@@ -185,6 +187,12 @@ def parent_dirs(path: str) -> tuple[str, ...]:
     """Returns the parent directories of a path, outermost first."""
     parts = path.split("/")
     return tuple("/".join(parts[:count]) for count in range(2, len(parts)))
+
+
+def tree_dirs(path: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the directory of a tree and those below it, of the files with these names."""
+    inside = {folder for name in names for folder in parent_dirs(f"{path}/{name}") if folder.startswith(f"{path}/")}
+    return (path, *sorted(inside))
 
 
 def _input_content(one: File | FileLine | Symlink) -> bytes:

@@ -111,7 +111,8 @@ def test_program_without_a_trusted_source_of_its_digest_is_replaced(source: dict
     engine.apply(runc.COMPONENT)
     (program,) = runc.desired(engine.config, MACHINE).programs
     path = f"{program.path}/.manifest.json"
-    manifest = {**json.loads(host.read(path) or b""), "artifacts": [{"digest": "sha256:0", **source}]}
+    origin = {"url": "", "digest": "sha256:0", "wanted": [], **source}
+    manifest = {**json.loads(host.read(path) or b""), "artifacts": [origin]}
     host.apply(WriteFile(path, json.dumps(manifest).encode(), 0o644))
 
     engine.prepare((runc.COMPONENT,))

@@ -34,7 +34,9 @@ def installed() -> RecordedHost:
 
 
 def linked(target: str) -> bytes:
-    return json.dumps({"files": {"bin/tool": {"link": target, "sha256": "", "size": 0, "mode": 0}}}).encode()
+    document = json.loads(manifest({"bin/tool": b""}))
+    document["files"]["bin/tool"] |= {"link": target, "sha256": "", "size": 0, "mode": 0}
+    return json.dumps(document).encode()
 
 
 @pytest.mark.parametrize(
