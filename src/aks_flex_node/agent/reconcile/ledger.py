@@ -11,7 +11,9 @@ import copy
 import json
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+import msgspec
 
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
 from aks_flex_node.errors import MachineError
@@ -44,51 +46,64 @@ if TYPE_CHECKING:
 
 # The keys required to restore an original, by its kind.
 REQUIRED_KEYS = {"file": ("mode", "copy"), "directory": ("mode", "names"), "link": ("target", "names")}
-KEY_TYPES: dict[str, type] = {"kind": str, "mode": int, "copy": str, "names": list, "target": str}
+
+
+class OriginalKind(TypedDict):
+    kind: str
+
+
+class OriginalRecord(OriginalKind, total=False):
+    """What was at a path before the agent."""
+
+    mode: int
+    copy: str
+    names: list[str]
+    target: str
+
+
+class PathRecord(TypedDict, total=False):
+    kind: str
+    original: OriginalRecord | None
+    seen: dict[str, int]
+
+
+class SysctlRecord(TypedDict, total=False):
+    original: str | None
+
+
+class SwapRecord(TypedDict, total=False):
+    priority: int
+
+
+class ServiceRecord(TypedDict, total=False):
+    started_with: str
+
+
+class ComponentRecords(TypedDict, total=False):
+    paths: dict[str, PathRecord]
+    sysctls: dict[str, SysctlRecord]
+    modules: dict[str, dict[str, Any]]
+    swaps: dict[str, SwapRecord]
+    services: dict[str, ServiceRecord]
+
+
+class LedgerDocument(TypedDict):
+    """The types of what is used of a ledger."""
+
+    components: dict[str, ComponentRecords]
+    found: dict[str, list[str]]
+    revision: Annotated[int, msgspec.Meta(ge=0)]
 
 
 def check_shape(document: Any) -> None:
-    """Raises ValueError, TypeError, KeyError or AttributeError if the structure is invalid."""
-    for kinds in document["components"].values():
-        for kind, records in kinds.items():
-            for name, record in records.items():
-                _require(isinstance(record, dict), f"{kind} {name}")
-                _check_record(kind, name, record)
-    for names in document.get("found", {}).values():
-        _require(_are_texts(names), "found")
-
-
-def _check_record(kind: str, name: str, record: dict[str, Any]) -> None:
-    match kind:
-        case "paths":
-            _require(name.startswith("/") and ".." not in name.split("/") and "\0" not in name, name)
-            _require(Path(name).name != "", name)  # the root directory is never owned
-            _require(isinstance(record.get("kind", ""), str) and isinstance(record.get("seen", {}), dict), name)
-            _check_original(name, record.get("original"))
-        case "sysctls":
-            _require(isinstance(record.get("original"), str | None), name)
-        case "swaps":
-            _require(isinstance(record.get("priority", 0), int), name)
-        case "services":
-            _require(isinstance(record.get("started_with", ""), str), name)
-
-
-def _check_original(name: str, original: Any) -> None:
-    if original is None:
-        return
-    _require(isinstance(original.get("kind"), str), name)
-    _require(all(key in original for key in REQUIRED_KEYS.get(original["kind"], ())), name)
-    _require(all(isinstance(original[key], KEY_TYPES[key]) for key in KEY_TYPES if key in original), name)
-    _require(_are_texts(original.get("names", [])), name)
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(each, str) for each in values)
-
-
-def _require(valid: bool, what: str) -> None:
-    if not valid:
-        raise ValueError(f"{what} is invalid")
+    """Raises ValueError if the structure is invalid."""
+    for records in msgspec.convert(document, LedgerDocument)["components"].values():
+        for name, record in records.get("paths", {}).items():
+            is_absolute = name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+            original = record.get("original") or {"kind": ""}
+            is_complete = all(key in original for key in REQUIRED_KEYS.get(original["kind"], ()))
+            if not (is_absolute and is_complete and Path(name).name):  # the root directory is never owned
+                raise ValueError(f"{name} is invalid")
 
 
 FORMAT = 1
@@ -345,6 +360,4 @@ def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, 
         raise ValueError(f"format {document['format']}")
     check_shape(document)
     components = {name: OwnedResources(**kinds) for name, kinds in document["components"].items()}
-    revision = document["revision"]
-    _require(isinstance(revision, int) and revision >= 0, "revision")
-    return components, dict(document["found"]), revision
+    return components, document["found"], document["revision"]
