@@ -1,5 +1,5 @@
 """Registers the machine with Azure Arc: installs and connects azcmagent, assigns roles on the cluster and waits
-for them.
+for them. Unregistration removes role assignments, the machine resource and the package, in this order.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from aks_flex_node.agent.arc.machine_agent import Azcmagent
 from aks_flex_node.agent.arc.packages import AzcmagentPackage, azcmagent_missing_error
 from aks_flex_node.agent.arc.registration_state import (
     ArcMachineSpec,
+    ArcRecord,
     ArcRecordStore,
     cluster_roles,
     desired_machine,
     same_id,
 )
-from aks_flex_node.agent.arc.unregistration import ArcUnregistration
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.role_assignments import assignment_id
+from aks_flex_node.azure.role_assignments import ROLE_API_VERSION, assignment_id
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import StartUnit
 from aks_flex_node.retry import RetryDeadline
@@ -117,11 +117,6 @@ class ArcRegistration:
             self._note(f"the machine cannot renew its VPN certificate itself: {error.message} {error.hint}")
             return
         self._records.update(gateway=gateway)
-
-    def unregister(self) -> list[str]:
-        """Removes what the agent created. Returns the commands that remove what could not be removed in Azure."""
-        self._clean_up()
-        return ArcUnregistration(self.host, self._cloud, self._records, self._packages, self._note).run()
 
     def _clean_up(self) -> None:
         machine_agent.remove_settings_file(self.host)
@@ -251,6 +246,91 @@ class ArcRegistration:
                 roles.wait(arm, want.cluster)
                 return True
             return roles.check(arm, want.cluster, self._records.current.principal)
+
+    def unregister(self) -> list[str]:
+        """Removes what the agent created. Returns the commands that remove what is left in Azure. Everything on the
+        machine is removed even if Azure cannot be reached.
+        """
+        self._clean_up()
+        record = self._records.current
+        left = [*self._take_roles(record), *self._disconnect(record)]
+        if record.installed:
+            self._note("removing azcmagent")
+            self._packages.purge(record.found)
+        self._records.remove()
+        return left
+
+    def _take_roles(self, record: ArcRecord) -> list[str]:
+        if not record.assignments:
+            return []
+        self._note("removing the role assignments of the machine")
+        try:
+            with self._cloud.operator() as arm:
+                for assignment in record.assignments:
+                    arm.delete(assignment, ROLE_API_VERSION)
+        except FlexError as error:
+            self._note(f"could not remove the role assignments: {error.message}")
+            return [f"az role assignment delete --ids {each}" for each in record.assignments]
+        return []
+
+    def _disconnect(self, record: ArcRecord) -> list[str]:
+        """Disconnects with azcmagent. If that fails, disconnects locally and deletes the machine resource."""
+        if not record.connected:
+            return []
+        self._note("disconnecting from Azure Arc")
+        found = machine_agent.find_azcmagent(self.host)
+        azcmagent = Azcmagent(self.host, found) if found else None
+        try:
+            if azcmagent and same_id(azcmagent.status().id, record.machine):
+                if self._is_replaced(record):
+                    azcmagent.disconnect_locally()
+                else:
+                    azcmagent.disconnect(self._cloud.token())
+                return []
+        except FlexError as error:
+            self._note(f"azcmagent could not disconnect: {error.message}")
+            self._forget(azcmagent)
+        return self._delete(record)
+
+    def _is_replaced(self, record: ArcRecord) -> bool:
+        """Returns whether another machine was registered under the same name. azcmagent deletes by name and would
+        delete it.
+        """
+        with self._cloud.operator() as arm:
+            found = arm.find(record.machine, ARC_API_VERSION)
+        return found is not None and self._is_anothers(found, record)
+
+    def _is_anothers(self, machine: dict[str, Any], record: ArcRecord) -> bool:
+        other = bool(record.principal) and not same_id(principal_of(machine), record.principal)
+        if other:
+            self._note(
+                f"{record.machine} now belongs to another machine (it has a different identity) and is not deleted"
+            )
+        return other
+
+    def _forget(self, azcmagent: Azcmagent | None) -> None:
+        try:
+            if azcmagent:
+                azcmagent.disconnect_locally()
+        except FlexError as error:
+            self._note(f"azcmagent could not disconnect locally either: {error.message}")
+
+    def _delete(self, record: ArcRecord) -> list[str]:
+        """Deletes the machine resource, unless it belongs to another machine."""
+        if not (record.made or record.principal):
+            return []
+        command = f"az resource delete --ids {record.machine}"
+        try:
+            with self._cloud.operator() as arm:
+                found = arm.find(record.machine, ARC_API_VERSION)
+                if found is None or self._is_anothers(found, record):
+                    return []
+                if not record.principal:  # the machine with this name may be another one
+                    return [f"{command}  # only if no other machine is connected under this name"]
+                arm.delete(record.machine, ARC_API_VERSION)
+        except FlexError:
+            return [command]
+        return []
 
 
 def machine_gone_error(machine: str) -> FlexError:
