@@ -7,6 +7,7 @@ damaged, because unbootstrap removes files as root by it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from dataclasses import field
@@ -41,7 +42,7 @@ from aks_flex_node.host.system import parse_swaps, sysctl_path
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 # The keys required to restore an original, by its kind.
@@ -162,18 +163,16 @@ class Ledger:
 
     def record_before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
         """Records the resources that the actions will own, and their originals."""
-        at_first = self._text()
-        owned = self._own_directories(component, spec, originals)
-        for action in actions:
-            self._record_action(owned, action, originals)
-        self._save_unless(at_first)
+        with self._saved_if_changed():
+            owned = self._own_directories(component, spec, originals)
+            for action in actions:
+                self._record_action(owned, action, originals)
 
     def record_directories(self, specs: Mapping[str, Spec], originals: str) -> None:
         """Records the directories that components will own, and their originals, with one write."""
-        at_first = self._text()
-        for component, spec in specs.items():
-            self._own_directories(component, spec, originals)
-        self._save_unless(at_first)
+        with self._saved_if_changed():
+            for component, spec in specs.items():
+                self._own_directories(component, spec, originals)
 
     def _own_directories(self, component: str, spec: Spec, originals: str) -> OwnedResources:
         owned = self.owned(component)
@@ -253,39 +252,39 @@ class Ledger:
 
     def record_after(self, component: str, spec: Spec, actions: Iterable[Action]) -> None:
         """Records the result of the actions: removed paths, started services, resources no longer owned."""
-        owned, at_first = self.owned(component), self._text()
-        started = spec.fingerprints
-        for action in actions:
-            match action:
-                case Remove(path) | RemoveTree(path):
-                    owned.paths.pop(path, None)
-                case StartUnit(name) | RestartUnit(name):
-                    owned.services[name] = {"started_with": started.get(name, "")}
-        desired = spec.paths | spec.parent_dirs
-        for path in [path for path, record in owned.paths.items() if path not in desired]:
-            if owned.paths[path].get("kind") != "program":
-                del owned.paths[path]
-        for name in [name for name in owned.services if name not in started]:
-            del owned.services[name]
-        self._save_unless(at_first)
+        owned, started = self.owned(component), spec.fingerprints
+        with self._saved_if_changed():
+            for action in actions:
+                match action:
+                    case Remove(path) | RemoveTree(path):
+                        owned.paths.pop(path, None)
+                    case StartUnit(name) | RestartUnit(name):
+                        owned.services[name] = {"started_with": started.get(name, "")}
+            desired = spec.paths | spec.parent_dirs
+            for path in [path for path, record in owned.paths.items() if path not in desired]:
+                if owned.paths[path].get("kind") != "program":
+                    del owned.paths[path]
+            for name in [name for name in owned.services if name not in started]:
+                del owned.services[name]
 
     def record_synced(self, change_times: Callable[[str], dict[str, int]]) -> None:
         """Records that all programs are synced to disk, with the change times of their files for fast checks."""
-        at_first = self._text()
-        for owned in self.components.values():
-            for path, record in owned.paths.items():
-                if record.get("kind") == "program":
-                    record.update(synced=True, seen=change_times(path))
-        self._save_unless(at_first)
+        with self._saved_if_changed():
+            for owned in self.components.values():
+                for path, record in owned.paths.items():
+                    if record.get("kind") == "program":
+                        record.update(synced=True, seen=change_times(path))
 
     def forget(self, component: str) -> None:
-        at_first = self._text()
-        self.components.pop(component, None)
-        self._save_unless(at_first)
+        with self._saved_if_changed():
+            self.components.pop(component, None)
 
-    def _save_unless(self, text: bytes) -> None:
-        """Saves the ledger unless all copies already have this text."""
-        if self._uneven or self._text() != text:
+    @contextlib.contextmanager
+    def _saved_if_changed(self) -> Iterator[None]:
+        """Saves the ledger after the block, unless all copies already have its text."""
+        before = self._text()
+        yield
+        if self._uneven or self._text() != before:
             self.save()
 
     def save(self) -> None:

@@ -138,7 +138,7 @@ def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
         for name, expected in manifest.files.items()
         if (wrong := _file_damage(host, f"{program.path}/{name}", expected, seen.get(name)))
     )
-    unsafe = chain(_unsafe_manifest(host, program.path), _unsafe_dirs(host, program.path, manifest.files))
+    unsafe = _unsafe_paths(host, program.path, manifest.files)
     return next(chain(_missing_files(program, manifest.files), wrong_files, unsafe), "")
 
 
@@ -237,22 +237,17 @@ def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
     yield from (f"{path} is missing" for path in expected if path not in files)
 
 
-def _unsafe_manifest(host: Host, directory: str) -> Iterator[str]:
-    """Yields the manifest if others than root can write to it, because it decides what counts as damage."""
-    entry = host.stat(f"{directory}/{MANIFEST_NAME}")
-    if entry and entry.kind is EntryKind.FILE and (wrong := _permission_problem(entry)):
-        yield f"{MANIFEST_NAME} {wrong}"
-
-
-def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
-    """Yields directories of a program tree that others than root can write to, the tree itself first."""
-    for folder in tree_dirs(directory, files):
-        if wrong := _permission_problem(host.stat(folder)):
-            yield f"{folder.removeprefix(f'{directory}/')} {wrong}"
+def _unsafe_paths(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
+    """Yields what others than root can write to: the manifest, because it decides what counts as damage, and the
+    directories of a program tree, the tree itself first.
+    """
+    for path in (f"{directory}/{MANIFEST_NAME}", *tree_dirs(directory, files)):
+        if wrong := _permission_problem(host.stat(path)):
+            yield f"{path.removeprefix(f'{directory}/')} {wrong}"
 
 
 def _permission_problem(entry: FileEntry | None) -> str:
-    """Returns why others than root could replace programs in the directory; empty if they cannot."""
+    """Returns why others than root could replace programs; empty if they cannot."""
     if entry is None:
         return "is missing"
     if not entry.roots:
