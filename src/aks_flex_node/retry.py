@@ -6,6 +6,7 @@ Azure calls, and the resource provider's connections.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,6 @@ from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator
 
 
@@ -52,8 +52,8 @@ class RetryBackoff:
 @frozen
 class Retrier:
     attempts: int
-    backoff: RetryBackoff
-    stopped: threading.Event
+    backoff: RetryBackoff = RetryBackoff()
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, attempt: Callable[[], AttemptResult], reached: Callable[[], int] = lambda: 0) -> AttemptResult:
         """Calls `attempt` until it succeeds. Attempts that progress further than all earlier ones reset the failure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from aks_flex_node.agent import staging_config
-from aks_flex_node.agent.artifacts.staged_trees import discard_staged
+from aks_flex_node.agent.artifacts.cache import discard_staged
 from aks_flex_node.agent.jobs.stage import StageJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import STAGING_CONFIG

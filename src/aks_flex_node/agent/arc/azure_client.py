@@ -5,7 +5,6 @@ role assignments of its identity on the cluster.
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
@@ -60,13 +59,11 @@ class ArcCloud:
         """Downloads a small public text file."""
         from aks_flex_node.agent.artifacts.download import fetch_text
         from aks_flex_node.agent.http.client import HttpClient
-        from aks_flex_node.retry import Retrier, RetryBackoff
+        from aks_flex_node.retry import Retrier
 
         options = artifact_sources(self._config)
         with contextlib.closing(HttpClient(options)) as network:
-            return fetch_text(
-                network, options.resolve(url), Retrier(options.attempts, RetryBackoff(), threading.Event())
-            )
+            return fetch_text(network, options.resolve(url), Retrier(options.attempts))
 
 
 def with_arc_identity(config: NodeConfig) -> NodeConfig:

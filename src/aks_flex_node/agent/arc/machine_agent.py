@@ -54,8 +54,10 @@ def find_azcmagent(host: Host) -> str | None:
     return next((path for path in AZCMAGENT_PATHS if host.stat(path)), None)
 
 
-def run_show(host: Host, azcmagent: str) -> CommandResult:
-    return host.query(azcmagent, "show", "-j", seconds=SHOW_SECONDS)
+def read_status(host: Host, azcmagent: str) -> tuple[AzcmagentStatus | None, CommandResult]:
+    """Returns the status that azcmagent reports, or None if it fails, and the result of the command."""
+    result = host.query(azcmagent, "show", "-j", seconds=SHOW_SECONDS)
+    return parse_show(result.out) if result.ok else None, result
 
 
 def parse_show(text: str) -> AzcmagentStatus | None:
@@ -112,8 +114,7 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
         return {"status": "disabled"}
     if azcmagent is None:
         return {"status": _registering_status(host, config)}
-    result = run_show(host, azcmagent)
-    shown = parse_show(result.out) if result.ok else None
+    shown, result = read_status(host, azcmagent)
     if shown is None:
         return {"status": "unknown", "message": f"azcmagent failed: {result.last_line}", **_services(host)}
     if not shown.is_registered:
@@ -149,8 +150,7 @@ class Azcmagent:
     program: str
 
     def status(self) -> AzcmagentStatus:
-        result = run_show(self.host, self.program)
-        shown = parse_show(result.out) if result.ok else None
+        shown, result = read_status(self.host, self.program)
         if shown is None:
             raise MachineError(
                 "azcmagent-not-responding",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from aks_flex_node.agent.artifacts.tree_build import copy_file
 from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.agent.http.download_options import DownloadOptions, url_identity
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.retry import Retrier, RetryBackoff
+from aks_flex_node.retry import Retrier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,8 +68,9 @@ def find_digests(
     artifacts: Sequence[Artifact], sources: DownloadOptions, cache: Path, digests: LocalDigests
 ) -> list[TrustedDigest]:
     """Returns the digests of artifacts without downloading them: from this machine, or from their publishers."""
-    retrier = Retrier(sources.attempts, RetryBackoff(), threading.Event())
-    with closing(ArtifactFetcher(ArtifactCache(cache), sources, retrier, digests, None)) as fetching:
+    with closing(
+        ArtifactFetcher(ArtifactCache(cache), sources, Retrier(sources.attempts), digests, None)
+    ) as fetching:
         return [fetching.trusted_digest(artifact) for artifact in artifacts]
 
 
@@ -80,9 +80,9 @@ def fetch_all(
     cache: ArtifactCache,
     digests: LocalDigests,
 ) -> FilesByArtifact:
-    stopped = threading.Event()
+    retrier = Retrier(sources.attempts)
     # A bundle that the configuration names is the one to be created, so it is not a source.
-    fetching = ArtifactFetcher(cache, sources, Retrier(sources.attempts, RetryBackoff(), stopped), digests, None)
+    fetching = ArtifactFetcher(cache, sources, retrier, digests, None)
     with ThreadPoolExecutor(sources.parallel) as pool:
         try:
             futures = [pool.submit(fetching.fetch, each, TransferProgress(each)) for each in artifacts]
@@ -90,7 +90,7 @@ def fetch_all(
             if failed:
                 failed.result()
         finally:
-            stopped.set()  # after a failure, stop the other downloads
+            retrier.stopped.set()  # after a failure, stop the other downloads
             fetching.close()
     return {artifact: future.result() for artifact, future in zip(artifacts, futures, strict=True)}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, self_update, staging_config, stored_config
+from aks_flex_node.agent.artifacts.cache import discard_staged
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.config import loader
@@ -50,13 +51,7 @@ ORIGIN = "the next configuration of the provider"
 _result = partial(JobResult, JobKind.STAGE)
 
 
-def _stage_ahead(config: NodeConfig) -> ProgramStager:
-    return ProgramStager(config, ahead=True)
-
-
 def _discard(config: NodeConfig, keep: Sequence[str]) -> list[str]:
-    from aks_flex_node.agent.artifacts.staged_trees import discard_staged
-
     return discard_staged(Path(staging_folder(config)), Path(cache_dir(config)), keep)
 
 
@@ -68,7 +63,7 @@ def run_stage(progress: ProgressReporter) -> JobResult:
 @dataclass
 class StageJob:
     operations: NodeOperations
-    stager_for: Callable[[NodeConfig], ProgramStager] = _stage_ahead
+    stager_for: Callable[[NodeConfig], ProgramStager] = partial(ProgramStager, ahead=True)
     discard: Callable[[NodeConfig, Sequence[str]], list[str]] = _discard  # removes staged programs except these
 
     def run(self) -> JobResult:

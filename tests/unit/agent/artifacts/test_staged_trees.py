@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import tree_build
-from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
+from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile, discard_staged
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree, TreeManifest
-from aks_flex_node.agent.artifacts.staged_trees import discard_staged
 from aks_flex_node.agent.artifacts.trust import LocalDigests
 
 if TYPE_CHECKING:
