@@ -25,17 +25,12 @@ TRANSIENT_ERRORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ES
 KEY = re.compile(rb"-----BEGIN (?:EC |RSA )?PRIVATE KEY-----(.+?)-----END (?:EC |RSA )?PRIVATE KEY-----", re.DOTALL)
 
 
-def expiry(pem: bytes) -> datetime | None:
-    """Returns the expiry time of the first certificate in a PEM file, or None when no certificate can be read."""
-    found = validity(pem)
-    return found[1] if found else None
-
-
 def describe_expiry(pem: bytes) -> dict[str, object] | None:
     """Returns the expiry time of a certificate and the days until then for `status`, or None."""
-    end = expiry(pem)
-    if end is None:
+    found = validity(pem)
+    if found is None:
         return None
+    _, end = found
     left = end - datetime.now(timezone.utc)
     return {"expires": format_utc(end.timestamp()), "days": round(left.total_seconds() / 86400, 1)}
 

@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.timestamps import format_utc_milliseconds
 
@@ -25,8 +25,7 @@ PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 MAX_LOG_BYTES = 8 << 20  # then the file is rotated; one old file is kept
 
 
-class EventSink(Protocol):
-    def __call__(self, level: str, line: str, text: str) -> None: ...
+EventSink: TypeAlias = "Callable[[str, str, str], None]"  # gets the level, the event as JSON, and its message
 
 
 class EventLog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,7 @@ def lower_floor(host: Host, config: NodeConfig, version: str) -> None:
 
 
 FAILURE_REASON = "AgentUpdateFailed"
+_result = partial(JobResult, JobKind.UPDATE)
 ANSWER_SECONDS = 30.0
 TRIAL_SECONDS = 180.0  # longer than the first poll takes when the provider is unreachable
 TRIAL_CHECK_SECONDS = 0.5
@@ -150,11 +152,11 @@ class SelfUpdate:
         """Installs and checks the desired version, starts its trial, and rolls back if the trial fails."""
         engine, config = self.engine, self.engine.config
         if known := failure_reason(engine.host, config):
-            return JobResult(JobKind.UPDATE, JobStatus.FAILED, FAILURE_REASON, known)
+            return _result(JobStatus.FAILED, FAILURE_REASON, known)
         if (trial := read_trial(engine.host, config)) and trial.target == current_target(engine.host, config):
             return self._await_trial(trial)  # an earlier process was interrupted
         if not is_due(engine.host, config):
-            return JobResult(JobKind.UPDATE, JobStatus.DONE)
+            return _result(JobStatus.DONE)
         try:
             policy = read_policy(self.engine.host)
             forbidden = [f"{AGENT_VERSION} {self.engine.config.agent.version}"]
@@ -169,7 +171,7 @@ class SelfUpdate:
     def _try(self) -> JobResult:
         """Starts the version on trial, unless a person has stopped the service."""
         if self._is_stopped():
-            return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
+            return _result(JobStatus.DONE, message=STOPPED_MESSAGE)
         engine, config = self.engine, self.engine.config
         spec = service.RELEASE.desired(config, engine.machine)
         link = MakeLink(release.current_link(config), release.release_path(config))
@@ -269,7 +271,7 @@ class SelfUpdate:
         host, config, end = self.engine.host, self.engine.config, self.clock() + TRIAL_SECONDS
         while read_trial(host, config):
             if self._is_stopped():
-                return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
+                return _result(JobStatus.DONE, message=STOPPED_MESSAGE)
             if self.clock() >= end:
                 late = f"It did not poll the provider within {TRIAL_SECONDS:.0f} s."
                 return self._roll_back(trial, f"{late} {cause}".rstrip())
@@ -277,10 +279,8 @@ class SelfUpdate:
         if failure_reason(host, config):
             if cause:  # the launch script does not know it
                 record_failure(host, config, f"It was started {release.MAX_TRIAL_STARTS} times. {cause}")
-            return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, failure_reason(host, config))
-        return JobResult(
-            JobKind.UPDATE, JobStatus.DONE, message=f"The agent was updated to version {config.agent.version}."
-        )
+            return _result(JobStatus.ROLLED_BACK, FAILURE_REASON, failure_reason(host, config))
+        return _result(JobStatus.DONE, message=f"The agent was updated to version {config.agent.version}.")
 
     def _roll_back(self, trial: AgentTrial, why: str) -> JobResult:
         host, config = self.engine.host, self.engine.config
@@ -295,7 +295,7 @@ class SelfUpdate:
             self._restart()
         except FlexError as error:
             message = f"{message} The previous version did not start either: {error.message}"
-        return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, message)
+        return _result(JobStatus.ROLLED_BACK, FAILURE_REASON, message)
 
 
 def compared_components(engine: Engine) -> tuple[Component, ...]:
@@ -332,7 +332,7 @@ def install_service(engine: Engine) -> JobResult:
             return update_agent(engine)
         for component in ordered_agent_components(engine.config):
             engine.apply(component)
-        return JobResult(JobKind.UPDATE, JobStatus.DONE)
+        return _result(JobStatus.DONE)
     finally:
         stager.close()
 

@@ -36,9 +36,6 @@ class ImdsCredential:
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:
         from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415
-        from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
-
-        from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
 
         where = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", IMDS)
         if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _connection_error(where)):
@@ -50,10 +47,7 @@ class ImdsCredential:
                 retryable=True,
             )
         try:
-            # A proxy for external hosts must not be used for IMDS.
-            local = BoundedTransport(use_env_settings=False)
-            found = ManagedIdentityCredential(client_id=self._client_id, transport=local, retry_total=3)
-            token: AccessToken = found.get_token(*scopes)
+            return _local_token(scopes, self._client_id)
         except ClientAuthenticationError as error:
             which = f"the identity {self._client_id}" if self._client_id else "a system-assigned identity"
             raise AzureCallError(
@@ -63,7 +57,6 @@ class ImdsCredential:
                 retryable=False,
                 status=401,
             ) from None
-        return token
 
 
 class ArcCredential:
@@ -74,9 +67,6 @@ class ArcCredential:
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:
         from azure.core.exceptions import AzureError  # noqa: PLC0415
-        from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
-
-        from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
 
         where = self._endpoint or himds_endpoint()
         if cause := _connection_error(where):
@@ -89,8 +79,7 @@ class ArcCredential:
             )
         with _environment({"IDENTITY_ENDPOINT": where + TOKEN_PATH, "IMDS_ENDPOINT": where}):
             try:
-                found = ManagedIdentityCredential(transport=BoundedTransport(use_env_settings=False), retry_total=2)
-                token: AccessToken = found.get_token(*scopes)
+                return _local_token(scopes)
             except PermissionError as error:
                 raise AzureCallError(
                     "arc-key-unreadable",
@@ -103,7 +92,19 @@ class ArcCredential:
                 raise _arc_refused(f"{error.filename}: {error.strerror}") from None
             except AzureError as error:
                 raise _arc_refused(service_message(error.message)) from None
-        return token
+
+
+def _local_token(scopes: tuple[str, ...], client_id: str | None = None) -> AccessToken:
+    """Requests a token from a service of this machine, for which the proxy for other hosts must not be used."""
+    from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+
+    from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
+
+    local = BoundedTransport(use_env_settings=False)
+    token: AccessToken = ManagedIdentityCredential(client_id=client_id, transport=local, retry_total=3).get_token(
+        *scopes
+    )
+    return token
 
 
 def himds_endpoint() -> str:

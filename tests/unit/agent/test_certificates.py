@@ -9,13 +9,18 @@ import os
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aks_flex_node.agent.certificates import expiry, find_damage
+from aks_flex_node.agent.certificates import find_damage, validity
 from tests.client_certificates import certificate_until, client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.config.builders import PEM
 
 UTC = datetime.timezone.utc
 KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def end_of(pem: bytes) -> datetime.datetime | None:
+    found = validity(pem)
+    return found[1] if found else None
 
 
 @pytest.mark.parametrize(
@@ -30,14 +35,14 @@ KEY = ec.generate_private_key(ec.SECP256R1())
     ids=str,
 )
 def test_certificate_expiry_is_read_in_both_time_formats(end: datetime.datetime) -> None:
-    assert expiry(certificate_until(end, KEY)) == end
-    assert expiry(certificate_until(end, KEY, names=100)) == end
+    assert end_of(certificate_until(end, KEY)) == end
+    assert end_of(certificate_until(end, KEY, names=100)) == end
 
 
 def test_expiry_is_of_the_first_certificate_and_keys_are_skipped() -> None:
     first = certificate_until(datetime.datetime(2030, 1, 1, tzinfo=UTC), KEY)
     key = b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
-    assert expiry(key + first + PEM.encode()) == datetime.datetime(2030, 1, 1, tzinfo=UTC)
+    assert end_of(key + first + PEM.encode()) == datetime.datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +59,14 @@ def test_expiry_is_of_the_first_certificate_and_keys_are_skipped() -> None:
     ],
 )
 def test_unreadable_certificate_has_no_expiry(pem: bytes) -> None:
-    assert expiry(pem) is None
+    assert validity(pem) is None
 
 
 def test_truncated_certificate_does_not_raise() -> None:
     lines = PEM.splitlines(keepends=True)
     body = "".join(lines[1:-1]).replace("\n", "")
     for count in range(0, len(body), 4):
-        expiry(f"{lines[0]}{body[:count]}\n{lines[-1]}".encode())
+        validity(f"{lines[0]}{body[:count]}\n{lines[-1]}".encode())
 
 
 FILE = "/pki/kubelet-client-current.pem"

@@ -46,7 +46,7 @@ def find_fatal_cause(
     if unit == "kubelet.service" and (found := _refused_by_cluster(text, shows)):
         return found
     if state.active == "failed" or state.restarts >= 3 or (state.restarts and state.active != "active"):
-        return _failed(unit, lines)
+        return service_failed_error(unit, lines)
     return None
 
 
@@ -107,7 +107,7 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
     return None
 
 
-def _failed(unit: str, lines: Sequence[str]) -> FlexError:
+def service_failed_error(unit: str, lines: Sequence[str]) -> FlexError:
     name = unit.removesuffix(".service")
     if name == "kubelet" and any(NO_CRI.search(line) for line in lines):
         return MachineError(

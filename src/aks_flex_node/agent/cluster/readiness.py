@@ -234,11 +234,8 @@ class NodeReadiness:
         if self._environment.healthy():
             return True
         # A kubelet that waits for its first certificate does not serve the health endpoint yet.
-        return self._host.stat(self.certificate) is None and self._kubelet_runs()
-
-    def _kubelet_runs(self) -> bool:
         unit = self._host.unit("kubelet.service")
-        return unit.active == "active" and unit.restarts == 0
+        return self._host.stat(self.certificate) is None and unit.active == "active" and unit.restarts == 0
 
     def _has_certificate(self) -> bool:
         return has_kubelet_credential(self._host, self._config)

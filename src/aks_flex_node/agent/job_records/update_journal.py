@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
-from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
 from aks_flex_node.host.host import Host, read_text
@@ -41,10 +41,6 @@ class RollbackCause:
     message: str
     hint: str = ""
     passing: bool = False  # not caused by the configuration, so the update is retried
-
-    @classmethod
-    def of(cls, error: FlexError, *, passing: bool = False) -> RollbackCause:
-        return cls(error.name, error.message, error.hint, passing)
 
 
 @frozen

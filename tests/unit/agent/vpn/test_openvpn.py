@@ -38,7 +38,7 @@ def test_client_certificate_is_signed_by_a_root_whose_key_is_discarded() -> None
     assert pair.pem.count(b"PRIVATE KEY-----\n") == 2  # one BEGIN, one END
     assert pair.name.startswith("aks-flex-node-edge-1-")
     assert same_certificate(root_data(pair.pem), pair.root)
-    end = certificates.expiry(pair.pem)
+    _, end = certificates.validity(pair.pem) or (None, None)
     assert end
     assert timedelta(days=364) < end - datetime.now(timezone.utc) <= timedelta(days=365)
     assert b"PRIVATE" not in repr(pair).encode()

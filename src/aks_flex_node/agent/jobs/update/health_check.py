@@ -161,9 +161,7 @@ class HealthCheck:
         for name in names:
             unit = self.host.unit(name)
             if unit.active != "active":
-                journal, short = diagnosis.read_journal(self.host, unit), name.removesuffix(".service")
-                message = f"{short} keeps failing: {diagnosis.most_relevant_line(journal)}"
-                return MachineError("service-failed", message, f"Check `journalctl -u {short} -n 50`.")
+                return diagnosis.service_failed_error(name, diagnosis.read_journal(self.host, unit))
         return None
 
     def _find_missing_pods(self, expected: Mapping[str, str]) -> FlexError | None:

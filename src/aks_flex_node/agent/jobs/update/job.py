@@ -320,7 +320,7 @@ def _rejected_before_change(error: FlexError) -> JobResult:
 def _rollback_cause(error: FlexError) -> RollbackCause:
     lost_systemd = error.name == "action-failed" and error.retryable  # the machine shuts down
     passing = isinstance(error, ArtifactError) or error.name in TRANSIENT_ERRORS or lost_systemd
-    return RollbackCause.of(error, passing=passing)
+    return RollbackCause(error.name, error.message, error.hint, passing)
 
 
 def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate:
