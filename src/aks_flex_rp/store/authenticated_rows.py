@@ -14,6 +14,7 @@ from aks_flex_rp.store.model import (
     AuditAction,
     AuditEvent,
     AuditOutcome,
+    Conflict,
     RecordOutdated,
     RecordRefused,
     RecordUnverifiable,
@@ -59,6 +60,13 @@ class AuthenticatedRows(ABC):
     async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
         """Executes one statement with many parameter rows, all or nothing. A repeatable one may be executed twice."""
         ...
+
+    async def _write_or_conflict(
+        self, conflict: str, decide: str, values: Values, *follows: sql.FollowStatement
+    ) -> None:
+        """Executes a write. Raises Conflict with this message if it changes nothing."""
+        if not await self._write(*sql.compose_write(decide, values, *follows)):
+            raise Conflict(conflict)
 
     async def _cluster_number(self, cluster: str) -> int:
         """Returns the number of a cluster. If two processes create the same number, one of them retries."""

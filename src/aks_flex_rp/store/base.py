@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 LARGEST = 2**63 - 1
 ALL_CLUSTERS = f"{CLUSTERS.select} ORDER BY key"
-FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
-FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
 
 class Store(Pools, Enrolments, Rollouts, Outbox, Heartbeats, FleetRepair, ABC):
@@ -140,7 +138,7 @@ class Store(Pools, Enrolments, Rollouts, Outbox, Heartbeats, FleetRepair, ABC):
         columns = rows.node_values(node)
         last: Values = (first, self._records.sign(signed_node(columns, revision)), revision)
         number = await self._cluster_number(node.cluster)
-        more = (*([FORGET_DELIVERY] if retire else ()), *recorded(events), *outbox.enqueue(messages))
+        more = (*([sql.FORGET_DELIVERY] if retire else ()), *recorded(events), *outbox.enqueue(messages))
         follows = (fleet.upsert_row(number, node), signal(override), *more)
         if decided:
             text, last = sql.REPLACE_NODE_IN_ROLLOUT, (*last, *decided)
@@ -197,7 +195,7 @@ class Store(Pools, Enrolments, Rollouts, Outbox, Heartbeats, FleetRepair, ABC):
         Returns False if it does not exist. Raises Conflict if its etag differs. With `expected` None, any
         version is deleted.
         """
-        more = (FORGET_DELIVERY, FORGET_MACHINE, signal(), *recorded(events), *outbox.enqueue(messages))
+        more = (sql.FORGET_DELIVERY, sql.FORGET_MACHINE, signal(), *recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
         while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
             row = found[0]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, recorded
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.pool_model import MachinePage
@@ -55,16 +54,16 @@ class Enrolments(AuthenticatedRows):
     async def create_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Creates an enrolment. Raises Conflict if it exists, or if its pool does not."""
         written = replace(enrolment, version=self._next_version(ENROLMENTS, enrolment, 0))
-        if not await self._write(*sql.compose_write(CREATE, self._signed(ENROLMENTS, written), *recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key} exists, or its pool was deleted.")
+        conflict = f"The enrolment {enrolment.key} exists, or its pool was deleted."
+        await self._write_or_conflict(conflict, CREATE, self._signed(ENROLMENTS, written), *recorded(events))
         return written
 
     async def put_enrolment(self, enrolment: Enrolment, events: Sequence[AuditEvent] = ()) -> Enrolment:
         """Replaces an enrolment. Raises Conflict if it was changed since it was read."""
         written = replace(enrolment, version=enrolment.version + 1)
         decisive = (*self._signed(ENROLMENTS, written), enrolment.version)
-        if not await self._write(*sql.compose_write(REPLACE, decisive, *recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key} was changed since it was read.")
+        conflict = f"The enrolment {enrolment.key} was changed since it was read."
+        await self._write_or_conflict(conflict, REPLACE, decisive, *recorded(events))
         return written
 
     async def put_machine(
@@ -106,8 +105,8 @@ class Enrolments(AuthenticatedRows):
         if replaces:
             text = REPLACE_WITH_MACHINE
             decisive = (*decisive, replaces.enrolment, replaces.thumbprint, replaces.version)
-        if not await self._write(*sql.compose_write(text, decisive, machine, *recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key}, or a machine, was changed since it was read.")
+        conflict = f"The enrolment {enrolment.key}, or a machine, was changed since it was read."
+        await self._write_or_conflict(conflict, text, decisive, machine, *recorded(events))
         return changed
 
     async def enrolment(self, cluster: str, key: str) -> Enrolment | None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, recorded
-from aks_flex_rp.store.model import Conflict, NodePage, RecordRefused
+from aks_flex_rp.store.model import NodePage, RecordRefused
 from aks_flex_rp.store.pool_model import PoolCounts
 from aks_flex_rp.store.record_authenticator import pool_identity
-from aks_flex_rp.store.rollouts import DELETE_OF_POOL
 from aks_flex_rp.store.signed_tables import POOL_REVISIONS, POOLS
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement
 
@@ -41,16 +40,7 @@ DELETE_POOL = (
     " AND NOT EXISTS (SELECT 1 FROM fleet f JOIN cluster_numbers p ON p.number = f.cluster_number"
     " WHERE p.cluster = $1 AND f.pool = $2) RETURNING key"
 )
-DELETE_REVISIONS = FollowStatement(
-    lambda _: f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
-)
-DELETE_ENROLMENTS = FollowStatement(
-    lambda _: f"DELETE FROM enrolments WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
-)
-DELETE_MACHINES = FollowStatement(
-    lambda _: f"DELETE FROM enrolled_machines WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
-)
-
+DELETE_WITH_POOL = tuple(sql.deletion(table, "cluster", "pool") for table in sql.TABLES_OF_POOLS)
 SELECT_REVISIONS = (
     f"{POOL_REVISIONS.select} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
 )
@@ -97,8 +87,7 @@ class Pools(AuthenticatedRows):
                 follows.append(FollowStatement(partial(_forget_revisions, kept=len(kept)), (oldest, *kept)))
         text = CREATE_POOL if expected is None else REPLACE_POOL
         decisive = values if expected is None else (*values, expected)
-        if not await self._write(*sql.compose_write(text, decisive, *follows)):
-            raise Conflict(f"The pool {pool.key} was changed since it was read.")
+        await self._write_or_conflict(f"The pool {pool.key} was changed since it was read.", text, decisive, *follows)
         return written
 
     async def _revisions_in_use(self, pool: Pool) -> list[int]:
@@ -122,9 +111,8 @@ class Pools(AuthenticatedRows):
     async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
         """Deletes a pool with its revisions. Raises Conflict if it was changed, or has nodes."""
         decisive = (pool.cluster, pool.key, pool.version)
-        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *DELETE_OF_POOL, *recorded(events))
-        if not await self._write(*sql.compose_write(DELETE_POOL, decisive, *follows)):
-            raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
+        conflict = f"The pool {pool.key} was changed since it was read, or has nodes."
+        await self._write_or_conflict(conflict, DELETE_POOL, decisive, *DELETE_WITH_POOL, *recorded(events))
 
     async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None:
         found = await self._read(POOL_REVISIONS.select_one, pool.cluster, pool.key, number)

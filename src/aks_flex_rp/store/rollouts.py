@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import outbox, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, recorded, verified_records
-from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.rollout_model import ActiveNodes, Heartbeat, PoolVersions, RolloutSignal, StateCount
 from aks_flex_rp.store.signed_tables import POOL_VERSIONS, ROLLOUT_NODES, ROLLOUTS
-from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, deletion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,9 +57,11 @@ DELETE = (
     "DELETE FROM rollouts WHERE cluster = $1 AND pool = $2 AND number = $3 AND active = 0 AND version = $4"
     " RETURNING key"
 )
-_OF_ROLLOUT = f"WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND {IF_DECIDED}"
-DELETE_NODES = FollowStatement(lambda _: f"DELETE FROM rollout_nodes {_OF_ROLLOUT}")  # noqa: S608 - constants
-DELETE_SIGNALS = FollowStatement(lambda _: f"DELETE FROM rollout_signals {_OF_ROLLOUT}")  # noqa: S608 - constants
+_OF_ROLLOUT = ("cluster", "pool", "rollout")
+DELETE_NODES_AND_SIGNALS = (
+    deletion("rollout_nodes", *_OF_ROLLOUT),
+    deletion("rollout_signals", *_OF_ROLLOUT),
+)
 PUT_NODE = f"INSERT INTO rollout_nodes ({ROLLOUT_NODES.all_columns}) SELECT {ROLLOUT_NODES.casts(1)}"
 # Nodes of roll-outs that were not created: another request was faster, or the process ended.
 FORGET_NODES = (
@@ -71,14 +72,6 @@ SELECT_ENDED = (
     f"{ROLLOUTS.select} WHERE cluster = $1 AND pool = $2 AND active = 0"
     f" ORDER BY number DESC LIMIT 100 OFFSET {MAX_ROLLOUTS}"
 )
-
-
-def _delete_of_pool(_first: int, table: str) -> str:
-    return f"DELETE FROM {table} WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - constants
-
-
-TABLES = ("rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
-DELETE_OF_POOL = tuple(FollowStatement(partial(_delete_of_pool, table=each)) for each in TABLES)
 
 SELECT_VERSIONS_OF_OPEN = "SELECT cluster, pool, key, version FROM rollouts WHERE open = 1"
 HEARTBEATS = "SELECT key, last_seen, silent FROM fleet WHERE cluster_number = $1 AND pool = $2"
@@ -162,8 +155,8 @@ class Rollouts(AuthenticatedRows):
         written = replace(rollout, version=self._next_version(ROLLOUTS, rollout, 0))
         if nodes:  # without their roll-out, they mean nothing
             await self._write_many(PUT_NODE, [self._signed(ROLLOUT_NODES, each) for each in nodes])
-        if not await self._write(*sql.compose_write(CREATE, self._signed(ROLLOUTS, written), *recorded(events))):
-            raise Conflict(f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one.")
+        conflict = f"The roll-out {rollout.key} exists, or the pool {rollout.pool} has an active one."
+        await self._write_or_conflict(conflict, CREATE, self._signed(ROLLOUTS, written), *recorded(events))
         return written
 
     async def put_rollout(
@@ -180,16 +173,15 @@ class Rollouts(AuthenticatedRows):
             values = tuple(value for each in nodes for value in self._signed(ROLLOUT_NODES, each))
             follows.append(FollowStatement(partial(_put_nodes, count=len(nodes)), values))
         decisive = (*self._signed(ROLLOUTS, written), rollout.version)
-        if not await self._write(*sql.compose_write(REPLACE, decisive, *follows)):
-            raise Conflict(f"The roll-out {rollout.key} was changed since it was read.")
+        conflict = f"The roll-out {rollout.key} was changed since it was read."
+        await self._write_or_conflict(conflict, REPLACE, decisive, *follows)
         return written
 
     async def delete_rollout(self, rollout: StoredRollout, events: Sequence[AuditEvent] = ()) -> None:
         """Deletes an ended roll-out. Raises Conflict if it was changed, or is active."""
         decisive = (rollout.cluster, rollout.pool, rollout.number, rollout.version)
-        follows = (DELETE_NODES, DELETE_SIGNALS, *recorded(events))
-        if not await self._write(*sql.compose_write(DELETE, decisive, *follows)):
-            raise Conflict(f"The roll-out {rollout.key} was changed since it was read, or is active.")
+        conflict = f"The roll-out {rollout.key} was changed since it was read, or is active."
+        await self._write_or_conflict(conflict, DELETE, decisive, *DELETE_NODES_AND_SIGNALS, *recorded(events))
 
     async def rollout(self, cluster: str, pool: str, key: str) -> StoredRollout | None:
         return await self._one(ROLLOUTS, ROLLOUTS.select_one, cluster, pool, key)
@@ -249,7 +241,7 @@ class Rollouts(AuthenticatedRows):
         """Deletes the oldest ended roll-outs above the limit, and nodes of roll-outs that were not created."""
         for row in await self._read(SELECT_ENDED, cluster, pool):
             decisive = (cluster, pool, row[3], row[9])
-            await self._write(*sql.compose_write(DELETE, decisive, DELETE_NODES, DELETE_SIGNALS))
+            await self._write(*sql.compose_write(DELETE, decisive, *DELETE_NODES_AND_SIGNALS))
         await self._write_many(FORGET_NODES, [(cluster, pool, before)], repeatable=True)
 
     async def rollout_signals(self, limit: int) -> tuple[RolloutSignal, ...]:
@@ -274,9 +266,9 @@ class Rollouts(AuthenticatedRows):
         values: Values = (*self._signed(POOL_VERSIONS, written), versions.version)
         if decided:
             values = (*values, decided.number, decided.version)
-        write = sql.compose_write(PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS, values, *recorded(events))
-        if not await self._write(*write):
-            raise Conflict(f"The versions of the pool {versions.pool} were changed since they were read.")
+        conflict = f"The versions of the pool {versions.pool} were changed since they were read."
+        text = PUT_DECIDED_VERSIONS if decided else PUT_VERSIONS
+        await self._write_or_conflict(conflict, text, values, *recorded(events))
         return written
 
     async def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:

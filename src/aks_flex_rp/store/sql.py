@@ -63,8 +63,19 @@ def compose_write(
     return WriteStatement(decide, tuple(texts)), values
 
 
+def deletion(table: str, *columns: str) -> FollowStatement:
+    """Returns the statement that deletes rows by these columns, the first parameters of the deciding statement."""
+    where = " AND ".join(f"{name} = ${number}" for number, name in enumerate(columns, 1))
+    text = f"DELETE FROM {table} WHERE {where} AND {IF_DECIDED}"  # noqa: S608 - constants
+    return FollowStatement(lambda _: text)
+
+
 # Clusters ---------------------------------------------------------------------------------------------------------
 
+TABLES_OF_POOLS = (
+    *("pool_revisions", "enrolments", "enrolled_machines"),
+    *("rollouts", "rollout_nodes", "rollout_signals", "pool_versions"),
+)
 CREATE_CLUSTER = WriteStatement(
     "INSERT INTO clusters (key, id, facts, connection, version, code) VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (key) DO NOTHING RETURNING key"
@@ -78,16 +89,7 @@ REPLACE_CLUSTER = WriteStatement(
 DELETE_CLUSTER = WriteStatement(
     "DELETE FROM clusters WHERE key = $1"
     " AND NOT EXISTS (SELECT 1 FROM nodes WHERE cluster = $1 AND gone = 0) RETURNING key",
-    (
-        f"DELETE FROM pools WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM pool_revisions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM enrolments WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM enrolled_machines WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM rollouts WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM rollout_nodes WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM rollout_signals WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-        f"DELETE FROM pool_versions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
-    ),
+    tuple(deletion(table, "cluster").text(0) for table in ("pools", *TABLES_OF_POOLS)),
 )
 
 # Nodes ------------------------------------------------------------------------------------------------------------
@@ -178,9 +180,9 @@ NODES_WITH_IDENTITY = (
     " ORDER BY cluster, key LIMIT 100"
 )
 
-FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+FORGET_DELIVERY = deletion("deliveries", "cluster", "node")
 
-FORGET_MACHINE = f"DELETE FROM enrolled_machines WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+FORGET_MACHINE = deletion("enrolled_machines", "cluster", "node")
 
 REPORT = "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key"
 
