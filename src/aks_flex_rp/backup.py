@@ -29,8 +29,7 @@ from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import DatabaseCorrupt, SchemaTooNew
 from aks_flex_rp.store.postgres_address import without_secrets
-from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
-from aks_flex_rp.store.sqlite_writer import store_error
+from aks_flex_rp.store.sqlite import connect, copy_database, store_error, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
 from aks_flex_rp.store.postgres_address import parse_address, tls_failure
-from aks_flex_rp.store.sqlite import connect, fetch_all, named_parameters
-from aks_flex_rp.store.sqlite_writer import store_error
+from aks_flex_rp.store.sqlite import connect, fetch_all, named_parameters, store_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,8 +19,7 @@ import uvloop
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc_microseconds
-from aks_flex_rp.api.connection_limits import ConnectionLimiter
-from aks_flex_rp.api.http_protocol import bounded_by
+from aks_flex_rp.api.connection_limits import ConnectionLimiter, bounded_by
 from aks_flex_rp.service import Service
 
 if TYPE_CHECKING:

@@ -34,9 +34,7 @@ from aks_flex_rp.clusters.controller import ClusterController, ControllerInterva
 from aks_flex_rp.clusters.facts import FactOverrides
 from aks_flex_rp.clusters.informer import run_periodically
 from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, has_keys, open_sealer_keys
-from aks_flex_rp.crypto.self_signed import PrivateCa
-from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
-from aks_flex_rp.crypto.tls_certificates import ServerTls
+from aks_flex_rp.crypto.tls_certificates import CertificateFiles, PrivateCa, ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
 from aks_flex_rp.delivery.config_url import BuiltInDelivery, SplitDelivery
 from aks_flex_rp.nodes.context import NodeContext
@@ -57,10 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
     from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.nodes.azure_cleanup import ArmRemover
@@ -192,7 +188,7 @@ class Service:
         )
         self.join_tracker, self.enroller = nodes.join_tracker, nodes.enroller
         authorizer = open_authorizer(settings, self._roles(), self.admin_key, poll_cache, context)
-        gates = GateRunner(settings.rollouts, self._client)
+        gates = GateRunner(settings.rollouts, self.clusters.client)
         only = "" if raw_database.postgres_address(settings) else "the only replica"  # of a SQLite file
         steps = metrics.rollout_seconds.observe
         self.rollouts = RolloutController(context, RolloutActions(nodes.commands, gates), steps, holder=only)
@@ -261,10 +257,6 @@ class Service:
             shared_addresses=self.settings.nodes.shared_addresses,
         )
 
-    def _client(self, cluster: str) -> KubeClient:
-        """Returns the client of a cluster, for the Jobs of gates."""
-        return self.clusters.client(cluster)
-
     def _delivery(self) -> BundleDelivery:
         settings = self.settings.delivery
         if settings.method == "builtIn" or settings.azure_blob is None:
@@ -329,7 +321,7 @@ class MeasuredCertificates:
         return chain
 
 
-def _certificates(settings: ServiceSettings) -> GivenFiles | OwnAuthority:
+def _certificates(settings: ServiceSettings) -> CertificateSource:
     if settings.tls.certificate_file and settings.tls.key_file:
-        return GivenFiles(settings.tls.certificate_file, settings.tls.key_file)
+        return CertificateFiles(settings.tls.certificate_file, settings.tls.key_file)
     return private_ca(settings)

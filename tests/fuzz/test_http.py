@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aks_flex_lab.pki import CertificateAuthority
-from aks_flex_rp.api import http_messages, http_protocol
+from aks_flex_rp.api import connection_limits, http_messages
 from tests.fuzz.mutations import damaged, json_values
 from tests.fuzz.raw_http import Door, request
 from tests.service.rp.api.bodies import token
@@ -211,7 +211,7 @@ def test_hostile_bodies_are_refused_with_400_or_413(door: Door, admin: str, body
 def test_endless_body_is_refused_with_413_or_401(
     door: Door, admin: str, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "REST_SECONDS", 0.2)
     name = admin if who == "somebody" else "X-Nobody: at all"
     head = f"PUT {NODE}?{VERSION} HTTP/1.1\r\nHost: x\r\n{name}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 

@@ -14,9 +14,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.api.authorized_request import AuthorizedRequest, next_link
-from aks_flex_rp.api.enrolment_routes import EnrolmentRoutes
-from aks_flex_rp.api.pool_routes import PoolRoutes, pool_operations
-from aks_flex_rp.api.rollout_routes import RolloutRoutes
+from aks_flex_rp.api.pool_routes import EnrolmentRoutes, PoolRoutes, RolloutRoutes, pool_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity, parse_machine_header
@@ -14,7 +14,7 @@ from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import Preconditions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
 
     Handlers = dict[Operation, Callable[["AuthorizedRequest"], Awaitable[Response]]]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,14 @@ class AuthorizedRequest:
         """The size and the start of a page of a list that has no filter."""
         return queries.parse_list_query(None, self.query.get("$top"), self.query.get("$skiptoken"))
 
-    def page(self, shown: list[dict[str, Any]], after: str | None) -> Response:
-        """Returns the response with a page of a list. `after` is the start of the next one, if there is any."""
-        more = {} if after is None else {"nextLink": next_link(self.http_request, queries.skip_token(after))}
+    def page(self, shown: list[dict[str, Any]], found: Sequence[T], key: Callable[[T], str]) -> Response:
+        """Returns the response with a page of a list. More was found than is shown if another page follows, which
+        starts after the `key` of the last that is shown.
+        """
+        more = {}
+        if len(found) > len(shown):
+            after = queries.skip_token(key(found[len(shown) - 1]))
+            more = {"nextLink": next_link(self.http_request, after)}
         return json_response(200, {"value": shown, **more})
 
     def flag(self, name: str) -> bool:

@@ -100,11 +100,8 @@ class BootstrapCsrHandler:
         await self._finish(token, claim, request)
 
     async def _objection(self, request: CertificateRequest, token: BootstrapToken) -> str:
-        decision = check_csr(
-            request.document, BootstrapExpectation(token.node, token.id, bootstrap_tokens.TOKEN_GROUP)
-        )
-        if not decision.allowed:
-            return decision.why
+        if why := check_csr(request, BootstrapExpectation(token.node, token.id, bootstrap_tokens.TOKEN_GROUP)):
+            return why
         if why := await name_conflict(self.client, token.node):
             return why
         # This must be the last check, because it ends the node's config URL.

@@ -14,13 +14,14 @@ from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.access import identity_nodes
 from aks_flex_rp.clusters.bootstrap_csr import BootstrapCsrHandler, CsrDecisions, utc_now
-from aks_flex_rp.clusters.certificate_names import ServingExpectation, read_cluster_names
 from aks_flex_rp.clusters.csr_policy import (
     REQUESTS,
     SERVING_SIGNER,
     CertificateRequest,
     IdentityExpectation,
+    ServingExpectation,
     check_csr,
+    read_cluster_names,
 )
 from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import NODES, name_conflict
@@ -79,11 +80,10 @@ class ServingCsrHandler:
         cluster_names = await read_cluster_names(
             self.client, await self.facts(), requester.node, servers, shared=self.shared_addresses
         )
-        decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, requester.identity))
-        if decision.allowed:
-            await self.decisions.approve(request, f"All names belong to node {requester.node}.")
+        if why := check_csr(request, ServingExpectation.of(node, cluster_names, requester.identity)):
+            await self.decisions.refuse(request, requester.node, why)
         else:
-            await self.decisions.refuse(request, requester.node, decision.why)
+            await self.decisions.approve(request, f"All names belong to node {requester.node}.")
 
 
 def _has_addresses(node: KubeObject | None) -> bool:
@@ -125,9 +125,8 @@ class IdentityCsrHandler:
         # Checks the desired method, not the granted access, which is removed only after the certificate was issued.
         if await self.handler.access_method(self.cluster, node) is not AccessMethod.CERTIFICATE:
             return f"Node {node} authenticates with its Azure identity and needs no certificate."
-        decision = check_csr(request.document, IdentityExpectation(node, access.identity))
-        if not decision.allowed:
-            return decision.why
+        if why := check_csr(request, IdentityExpectation(node, access.identity)):
+            return why
         if why := await name_conflict(self.client, node):
             return why
         # This must be the last check, because it ends the node's config URL.

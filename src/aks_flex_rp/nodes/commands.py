@@ -20,8 +20,7 @@ from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.nodes.machine_claims import MachineClaims
-from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
+from aks_flex_rp.nodes.machine_claims import MachineClaims, not_released, revoked_at_fetch
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.pool_templates import PoolTemplates, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions

@@ -22,8 +22,8 @@ from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.machine_provisioner import MachineProvisioner
-from aks_flex_rp.nodes.machine_refusals import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
 from aks_flex_rp.store.model import AuditAction, AuditOutcome

@@ -10,16 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
+from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node.api.enrolments import CLONED
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
 from aks_flex_rp.node_keys import KeyUse
-from aks_flex_rp.nodes import machine_refusals
 from aks_flex_rp.nodes.conflict_retry import node_busy
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
     from aks_flex_rp.nodes.context import NodeContext, RequestContext
     from aks_flex_rp.store.model import Document, Node
+
 
 JOINING = frozenset({JoinPhase.CONFIG_FETCHED, JoinPhase.BOOTSTRAP_ATTEMPTED})
 
@@ -123,7 +126,7 @@ class MachineClaims:
         machines, keys, now = node.join.machines, node.join.keys, self.context.now()
         if keys.use_of(thumbprint) is KeyUse.REVOKED:
             await self._record(node, client, key=thumbprint)
-            raise machine_refusals.revoked_at_fetch(node.name)
+            raise revoked_at_fetch(node.name)
         if not (keys.is_valid(thumbprint) and machines.was_fetched_by(thumbprint, machine)):
             if not node.join.has_valid_url(now) or node.join.url_expires != url_expires:
                 raise errors.config_url_not_found()  # it was revoked or replaced since the bundle was read
@@ -132,10 +135,10 @@ class MachineClaims:
         owner = None if machines.is_replacing(now) else await self.living_owner(node)
         if owner and (machine is None or machine.id != owner.id):
             await self._record(node, client, owner=str(owner.identity))
-            raise machine_refusals.on_another_machine(node.name, owner)
+            raise on_another_machine(node.name, owner)
         if owner and keys.current and not keys.is_valid(thumbprint):
             await self._record(node, client, key=thumbprint, owner=keys.current)
-            raise machine_refusals.other_key(node.name)
+            raise other_key(node.name)
 
     async def _refuse_second_client(self, node: Node, client: FetchingClient) -> NoReturn:
         """Records a second client of a config URL, for the audit log and the condition of the node."""
@@ -149,7 +152,7 @@ class MachineClaims:
             await self.context.store.put_node(refused, node.etag, [replace(event, outcome=AuditOutcome.DENIED)])
         machines = (before.candidate, before.owner)
         used_on = next((known for known in machines if known and known.id == before.fetch_machine), None)
-        raise machine_refusals.already_used(node.name, used_on)
+        raise already_used(node.name, used_on)
 
     async def on_key_used(self, cluster: str, key: str, thumbprint: str) -> None:
         """Makes the next key of a node its current one, at its first use."""
@@ -182,12 +185,12 @@ class MachineClaims:
                     after = machines.promoted(machine, now)
                     return await self._put(found, after, _moved_event(origin, found, after, now))
                 case Claim.REPLACED:
-                    raise machine_refusals.replaced(found.name, machines.owner)
+                    raise replaced(found.name, machines.owner)
                 case Claim.CONFLICT:  # audited once, and not for every poll
                     what = AuditAction.MACHINE_CONFLICT
                     event = None if machines.conflict else _event(origin, found, what, now, machine, machines)
                     await self._put(found, machines.claimed_by(machine, now), event)
-                    raise machine_refusals.on_another_machine(found.name, machines.owner)
+                    raise on_another_machine(found.name, machines.owner)
 
         return await self.context.change_node(node.cluster, node.key, write, busy=node_busy, known=node)
 
@@ -282,3 +285,51 @@ def _event(
 
 def _resource(node: Node) -> str:
     return record_resource((node.cluster, node.name))
+
+
+def refusal(code: str, message: str) -> ArmError:
+    """Returns the error for a machine or a key that may not be the node."""
+    return ArmError(409, code, message)
+
+
+def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
+    where = f"lives on the machine {other.identity}" if other else "lives on another machine"
+    return refusal(
+        ON_ANOTHER_MACHINE,
+        f"Node {name} {where}. Create another node for this machine, or move node {name} to this machine with the "
+        f"join command of `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def revoked_at_fetch(name: str) -> ArmError:
+    return refusal(NODE_KEY_REVOKED, f"The key of this machine was revoked for node {name}.")
+
+
+def not_released(name: str) -> ArmError:
+    """Returns the error for a key that may not take the node over, or not any more."""
+    return refusal(
+        CLONED,
+        f"Node {name} has another key than this machine, and was not released since it got that key.",
+    )
+
+
+def other_key(name: str) -> ArmError:
+    return refusal(
+        CONFIG_URL_TAKEN,
+        f"Node {name} is alive and has another key than this client. Create another node for this machine, or give "
+        f"node {name} to it with the join command of `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def already_used(name: str, first: KnownMachine | None) -> ArmError:
+    where = f"the machine {first.identity}" if first else "another client"
+    return refusal(
+        CONFIG_URL_TAKEN,
+        f"The config URL of node {name} was first used by {where}, and works only there. Create another node for "
+        f"this machine, or a new URL with `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def replaced(name: str, other: KnownMachine | None) -> ArmError:
+    where = f" to the machine {other.identity}" if other else ""
+    return refusal(REPLACED, f"Node {name} was moved{where}. This machine is no longer node {name}.")

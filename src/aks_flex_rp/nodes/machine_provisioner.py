@@ -17,7 +17,7 @@ from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.nodes.context import RequestContext
-from aks_flex_rp.nodes.machine_refusals import not_released, refusal, revoked_at_fetch
+from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.store.model import AuditAction

@@ -14,7 +14,7 @@ from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.machine_refusals import replaced
+from aks_flex_rp.nodes.machine_claims import replaced
 from aks_flex_rp.store.model import AuditAction
 
 if TYPE_CHECKING:

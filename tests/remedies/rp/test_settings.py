@@ -11,8 +11,7 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aks_flex_rp.crypto.self_signed import SERVER_LIFETIME, create_ca, sign_server_certificate
-from aks_flex_rp.crypto.tls_certificates import CertificateFiles
+from aks_flex_rp.crypto.tls_certificates import SERVER_LIFETIME, CertificateFiles, create_ca, sign_server_certificate
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, private, shell
 from tests.service.rp.cli.cli_harness import Person

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.crypto.self_signed import PrivateCa
-from aks_flex_rp.crypto.tls_certificates import ServerTls
+from aks_flex_rp.crypto.tls_certificates import PrivateCa, ServerTls
 from tests.service.http_servers import Handler, Listening
 
 if TYPE_CHECKING:

@@ -40,7 +40,6 @@ EXCEPTIONS = {
     "aks_flex_node.agent.vpn.dependencies": "connects and closes, with a timeout, and reads nothing",
     "aks_flex_node.agent.preflight.check": "imports a library before threads start",
     "aks_flex_rp.rollouts.gate_http": "has its own tests of servers that hang, drip or never stop",
-    "aks_flex_rp.store.group_commit": ONLY_NAMES,
     "aks_flex_rp.store.postgres": "the same driver as aks_flex_rp.raw_database, with its own tests of faults",
 }
 

@@ -26,7 +26,7 @@ from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.retry import RetryBackoff
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
-from aks_flex_rp.crypto.self_signed import create_ca, sign_server_certificate
+from aks_flex_rp.crypto.tls_certificates import create_ca, sign_server_certificate
 from tests.node_key_client import HeldKey
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.http_servers import Handler, listening

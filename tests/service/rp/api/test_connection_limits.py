@@ -14,7 +14,7 @@ import pytest
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp import server
-from aks_flex_rp.api import http_protocol
+from aks_flex_rp.api import connection_limits
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
@@ -53,7 +53,7 @@ def test_connection_is_closed_when_request_headers_exceed_limit(service: Running
     with open_connection(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
         try:
-            for _ in range(20 * http_protocol.LARGEST_HEAD // 4096):
+            for _ in range(20 * connection_limits.LARGEST_HEAD // 4096):
                 connection.sendall(b"X-Filling: " + b"x" * 4096 + b"\r\n")
         except (ConnectionError, ssl.SSLError):
             return  # closed during the request
@@ -63,7 +63,7 @@ def test_connection_is_closed_when_request_headers_exceed_limit(service: Running
 def test_connection_is_closed_when_request_headers_never_complete(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
     with open_connection(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         assert is_closed(connection)
@@ -82,7 +82,7 @@ def read_response(connection: ssl.SSLSocket) -> bytes:
 def test_trickle_of_empty_lines_does_not_extend_the_timeout(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.5)
     with open_connection(service) as connection:
         connection.sendall(HEALTH)
         read_response(connection)
@@ -97,7 +97,7 @@ def test_trickle_of_empty_lines_does_not_extend_the_timeout(
 
 
 def test_empty_line_before_the_next_request_is_accepted(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 1.0)
     with open_connection(service) as connection:
         for _ in range(3):
             connection.sendall(b"\r\n")
@@ -107,7 +107,7 @@ def test_empty_line_before_the_next_request_is_accepted(service: Running, monkey
 
 
 def test_idle_connection_outlives_the_timeout_of_headers(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
     with open_connection(service) as connection:
         for _ in range(2):
             connection.sendall(HEALTH)
@@ -117,7 +117,7 @@ def test_idle_connection_outlives_the_timeout_of_headers(service: Running, monke
 
 def test_client_that_reads_no_response_is_disconnected(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: a client that requested and never read responses held its connection without limit."""
-    monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "WRITE_SECONDS", 0.3)
     with open_connection(service, 30, receive_buffer=4096) as connection:
         try:
             for _ in range(10_000):
@@ -149,7 +149,7 @@ def test_connections_of_one_address_are_bounded(
 def test_pipelined_request_gets_its_own_timeout(
     service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "REST_SECONDS", 0.1)
     body = b'{"properties":{}}'
     path = f"{admin.path(name)}?api-version={API_VERSION}"
     headers = f"Host: x\r\nAuthorization: {admin.authorization}\r\nContent-Length: {len(body)}"

@@ -14,7 +14,7 @@ import jwt
 from azure.core.credentials import AccessToken
 
 from aks_flex_lab.processes import run, spawn
-from aks_flex_rp.crypto.self_signed import PrivateCa
+from aks_flex_rp.crypto.tls_certificates import PrivateCa
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:

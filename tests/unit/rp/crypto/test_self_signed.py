@@ -11,7 +11,7 @@ from cryptography import x509
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.crypto import tls_certificates
-from aks_flex_rp.crypto.self_signed import PrivateCa
+from aks_flex_rp.crypto.tls_certificates import PrivateCa
 
 if TYPE_CHECKING:
     from pathlib import Path

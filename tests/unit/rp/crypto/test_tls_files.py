@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.crypto.self_signed import create_ca, sign_server_certificate
-from aks_flex_rp.crypto.tls_certificates import CertificateFiles, ServerTls
+from aks_flex_rp.crypto.tls_certificates import CertificateFiles, ServerTls, create_ca, sign_server_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
