@@ -14,6 +14,7 @@ from aks_flex_rp.auth.node_assertions import KnownNode
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.auth.token_verifier import TokenVerifier
+from aks_flex_rp.bounded_memory import BoundedCache
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import identity_ownership
@@ -154,7 +155,7 @@ class NodeKeyLookup:
     poll_cache: PollCache
     limits: RateLimiter
     audiences: dict[str, str] = field(default_factory=dict)  # of clusters that were found, by their keys
-    found: dict[str, None] = field(default_factory=dict)  # thumbprints of nodes, the oldest first
+    found: BoundedCache[str, None] = field(default_factory=lambda: BoundedCache(MAX_FOUND))  # thumbprints of nodes
 
     async def find(self, assertion: SignedAssertion) -> KnownNode | None:
         """Returns what verifies an assertion. The keys of a deleted node are still known.
@@ -173,8 +174,6 @@ class NodeKeyLookup:
         if node is None or key not in node.keys.known:
             self.limits.acquire(address, "read")
             return node
-        if len(self.found) >= MAX_FOUND:
-            del self.found[next(iter(self.found))]
         self.found[key] = None
         return node
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from aks_flex_rp.bounded_memory import Throttle
 from aks_flex_rp.counted_events import site_of
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ class ConnectionLimiter:
         self._settings = settings
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._total = min(settings.total, files - min(OTHER_FILES, files // 4))
-        self._count, self._clock = count, clock
+        self._count = count
         self._unlimited = tuple(ipaddress.ip_network(each) for each in settings.unlimited_addresses)
         self._all: dict[BoundedConnection, str] = {}  # oldest first, with the site
         self._sites: dict[str, dict[BoundedConnection, str]] = {}
-        self._warned: dict[str, float] = {}
+        self._warnings = Throttle(WARN_SECONDS, clock, SHOWN_SITES)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -98,12 +99,8 @@ class ConnectionLimiter:
 
     def _warn(self, who: str, most: int, setting: str, outcome: str) -> None:
         self._count(outcome)
-        now, key = self._clock(), f"{who} {outcome}"
-        if now - self._warned.get(key, -WARN_SECONDS) < WARN_SECONDS:
+        if self._warnings.wait(f"{who} {outcome}"):
             return
-        if len(self._warned) >= SHOWN_SITES:
-            self._warned.clear()
-        self._warned[key] = now
         done = "An idle connection was closed" if outcome == "closed" else "A connection was refused"
         log.warning(
             "%s %s connections, as many as %s allows. %s. If this is a proxy, a load balancer or a NAT, add its "

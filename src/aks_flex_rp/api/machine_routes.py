@@ -18,6 +18,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.routes import ALL_METHODS, answered, failure_text
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.bounded_memory import Throttle
 from aks_flex_rp.nodes.enroller import WAIT_SECONDS, Waiting
 from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import Enrolment
 
 FAILURE_SECONDS = 60.0  # between two reports of a failed join of one node
+MAX_FAILED = 20_000  # nodes whose last report is remembered
 
 log = logging.getLogger("aks_flex_rp.requests")
 
@@ -39,7 +41,7 @@ class MachineRoutes:
     enroller: Enroller
     authorizer: Authorizer
     join_tracker: JoinTracker
-    failures: dict[tuple[str, ...], float] = field(default_factory=dict)  # when a node last reported one
+    failures: Throttle = field(default_factory=lambda: Throttle(FAILURE_SECONDS, time.monotonic, MAX_FAILED))
 
     def routes(self) -> tuple[Route, ...]:
         path = ENROLMENT_PATH + "{secret}"
@@ -77,22 +79,12 @@ class MachineRoutes:
         node = await self.enroller.commands.context.store.node(enrolment.cluster, name)
         if node is None or not node.join.keys.is_valid(thumbprint):
             raise ArmError(404, "MachineNotFound", f"The key of this machine is not that of node {name}.")
-        if wait := self._seconds_to_next_failure(node.cluster, node.key):
+        if wait := self.failures.wait((node.cluster, node.key)):
             raise errors.too_many_requests(wait)
         await self.join_tracker.on_join_failed(
             enrolment.cluster, name, failure_text(why), source, request_id, thumbprint
         )
         return http_messages.json_response(200, {})
-
-    def _seconds_to_next_failure(self, *node: str) -> float:
-        """Returns 0, and notes the time, if the node has reported no failure in the last minute."""
-        now = time.monotonic()
-        for each in [each for each, at in self.failures.items() if now - at >= FAILURE_SECONDS]:
-            del self.failures[each]
-        if known := self.failures.get(node):
-            return known + FAILURE_SECONDS - now
-        self.failures[node] = now
-        return 0.0
 
     async def _find(self, incoming: Incoming, request_id: str) -> Enrolment:
         """Returns the enrolment of the URL in the request. All invalid URLs get the same response."""

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from aks_flex_rp.bounded_memory import BoundedCache
 from aks_flex_rp.clusters.informer import run_periodically
 from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.nodes.join_rules import granted_identity
@@ -59,7 +60,7 @@ class PollState(NamedTuple):
 class PollCache:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
-        self._states: dict[NodeRef, PollState] = {}
+        self._states: BoundedCache[NodeRef, PollState] = BoundedCache(MAX_CACHED)
         self._waiting: dict[NodeRef, set[asyncio.Future[None]]] = {}
         self._last_seen: dict[NodeRef, LastSeen] = {}
         self._due: dict[NodeRef, float] = {}  # to be written next
@@ -143,8 +144,6 @@ class PollCache:
     def _cache(self, node_ref: NodeRef, poll_state: PollState) -> None:
         if self._disconnected or not (poll_state.etag or poll_state.identity or poll_state.keys.current):
             return  # an unknown node is not cached: requests for invented names must not fill the memory
-        if len(self._states) >= MAX_CACHED:
-            del self._states[next(iter(self._states))]
         self._states[node_ref] = poll_state
 
     async def wait_for_change(self, node_ref: NodeRef, etag: str, seconds: float) -> bool:

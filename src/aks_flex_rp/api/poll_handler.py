@@ -20,6 +20,7 @@ from aks_flex_rp.api.cancelled_requests import respond_to_cancelled
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.bounded_memory import BoundedCache
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.store.model import StoreError
 
@@ -64,7 +65,7 @@ class PathCache:
 
     def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
         self._max_size = max_size
-        self._known: dict[str, NodeRef] = {}
+        self._known: BoundedCache[str, NodeRef] = BoundedCache(max_size)
         # A hundred thousand nodes share the key of their cluster. It is not interned: some releases of Python never
         # free such strings, and a stranger can make up any number of clusters.
         self._clusters: dict[str, str] = {}
@@ -79,8 +80,6 @@ class PathCache:
 
     def remember(self, path: str, node_ref: NodeRef) -> None:
         if path not in self._known:
-            if len(self._known) >= self._max_size:
-                del self._known[next(iter(self._known))]
             if len(self._clusters) < self._max_size:
                 self._clusters.setdefault(node_ref[0], node_ref[0])
             self._known[path] = node_ref

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.bounded_memory import BoundedCache, Throttle
 from aks_flex_rp.nodes.identity_ownership import REMEDY, IdentityOwnership
 from aks_flex_rp.store.model import Conflict
 
@@ -42,8 +43,8 @@ class SharedIdentities:
     def __init__(self, store: Store, poll_cache: PollCache, clock: Callable[[], float] = time.time) -> None:
         self._store, self._poll_cache, self._clock = store, poll_cache, clock
         self._ownership = IdentityOwnership(store)
-        self._refusals: dict[tuple[NodeRef, str], Refusal] = {}
-        self._warned: dict[tuple[NodeRef, NodeRef], float] = {}
+        self._refusals: BoundedCache[tuple[NodeRef, str], Refusal] = BoundedCache(MAX_REMEMBERED)
+        self._warnings = Throttle(WARN_SECONDS, clock, MAX_REMEMBERED)
 
     async def acts_as(self, caller: Caller, node_ref: NodeRef, identity: str) -> bool:
         """Returns whether the caller, whose IDs match the node's identity, may act as this node."""
@@ -57,8 +58,8 @@ class SharedIdentities:
         if owner:
             owner_state = await self._poll_cache.state(owner)
             if owner_state.etag and caller.is_node(owner_state.identity):  # it has not changed meanwhile
-                self._remember((node_ref, caller.identity), Refusal(state, owner, owner_state))
-            if self._is_warning_due((node_ref, owner)):
+                self._refusals[node_ref, caller.identity] = Refusal(state, owner, owner_state)
+            if not self._warnings.wait((node_ref, owner)):
                 await self._warn(caller, node_ref, owner)
         return False
 
@@ -67,21 +68,6 @@ class SharedIdentities:
         return (
             known is not None and known.state is state and self._poll_cache.cached(known.owner) is known.owner_state
         )
-
-    def _remember(self, key: tuple[NodeRef, str], refusal: Refusal) -> None:
-        self._refusals.pop(key, None)
-        if len(self._refusals) >= MAX_REMEMBERED:
-            del self._refusals[next(iter(self._refusals))]
-        self._refusals[key] = refusal
-
-    def _is_warning_due(self, pair: tuple[NodeRef, NodeRef]) -> bool:
-        now = self._clock()
-        if now - self._warned.get(pair, -WARN_SECONDS) < WARN_SECONDS:
-            return False
-        if len(self._warned) >= MAX_REMEMBERED:
-            self._warned = {each: at for each, at in self._warned.items() if now - at < WARN_SECONDS}
-        self._warned[pair] = now
-        return True
 
     async def _warn(self, caller: Caller, node_ref: NodeRef, owner: NodeRef) -> None:
         (cluster, node), (owner_cluster, owner_node) = node_ref, owner

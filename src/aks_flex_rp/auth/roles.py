@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.auth.auth_settings import Role
+from aks_flex_rp.bounded_memory import BoundedCache
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.text_enum import TextEnum
 
@@ -184,7 +185,7 @@ class AzureAssignments:
         self._arm = arm
         self._tenant = tenant.lower()
         self._clock = clock
-        self._answers: dict[tuple[str, str], CachedRoles] = {}
+        self._answers: BoundedCache[tuple[str, str], CachedRoles] = BoundedCache(MAX_CACHED_ROLES)
         self._pending: dict[tuple[str, str], asyncio.Task[frozenset[Role]]] = {}
 
     def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None:
@@ -214,9 +215,6 @@ class AzureAssignments:
         except FlexError as error:
             log.warning("Cannot read the role assignments on %s: %s", cluster, error)
             answer = self._last_known(key, read_at)
-        self._answers.pop(key, None)
-        while len(self._answers) >= MAX_CACHED_ROLES:
-            del self._answers[next(iter(self._answers))]
         self._answers[key] = answer
         return answer.roles
 

@@ -169,7 +169,7 @@ class AuthenticatedRows(ABC):
     async def _alarm(self, error: RecordRefused | RecordUnverifiable, signed: SignedRow) -> None:
         refused = isinstance(error, RecordRefused)
         self._records.count("refused" if refused else "unverifiable")
-        if not self._records.is_alarm_due(error.record):
+        if self._records.alarms.wait(error.record):
             return
         log.error("%s: %s %s", error.name, error.message, error.hint)
         if not isinstance(error, RecordRefused):

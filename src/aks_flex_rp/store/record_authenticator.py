@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.bounded_memory import BoundedCache, Throttle
 from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.node_keys import tombstone_identity
 from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row
 
 ALARM_SECONDS = 600.0  # between alarms of one record
+MAX_ALARMED_RECORDS = 20_000
 ACCEPTABLE_KINDS = frozenset({"node", "deleted node", "cluster"})  # by `aks-flex-rp records accept`
 POOLS = "flexNodePools"
 MAX_KNOWN_RECORDS = 500_000  # whose revision is remembered
@@ -146,9 +148,9 @@ class RecordAuthenticator:
     ) -> None:
         """`count` is told of each refused record. `resource` returns its resource ID for the audit log."""
         self.codes, self.count, self.resource, self.clock = codes, count, resource, clock
-        self.max_known = MAX_KNOWN_RECORDS
-        self._newest: dict[tuple[str, ...], int] = {}
-        self._alarmed: dict[str, float] = {}
+        # The record that was read least recently is forgotten first: a contributor can create any number.
+        self.newest: BoundedCache[tuple[str, ...], int] = BoundedCache(MAX_KNOWN_RECORDS)
+        self.alarms = Throttle(ALARM_SECONDS, clock, MAX_ALARMED_RECORDS)
 
     def sign(self, row: SignedRow) -> str:
         return self.codes.sign(row.kind, row.values)
@@ -166,14 +168,10 @@ class RecordAuthenticator:
             raise row.refused("it has no authentication code")
         if not isinstance(row.revision, int):
             raise row.refused("its revision is not a number")
-        if row.revision < self._newest.get(row.identity, 0):
+        if row.revision < self.newest.get(row.identity, 0):
             raise RecordOutdated(row.shown)
         if row.revision:
-            # The record that was read least recently is forgotten first: a contributor can create any number.
-            self._newest.pop(row.identity, None)
-            while len(self._newest) >= self.max_known:
-                del self._newest[next(iter(self._newest))]
-            self._newest[row.identity] = row.revision
+            self.newest[row.identity] = row.revision
 
     def has_valid_code(self, row: SignedRow) -> bool:
         return self.codes.check(row.kind, row.values, row.code) is CodeState.VALID
@@ -196,13 +194,4 @@ class RecordAuthenticator:
 
     def new_revision(self, *identity: str) -> int:
         """Returns a revision above what any service has read of a row that is missing or not authentic."""
-        return max(first_revision(self.clock()), self._newest.get(identity, 0) + 1)
-
-    def is_alarm_due(self, record: str) -> bool:
-        """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""
-        now = self.clock()
-        if now - self._alarmed.get(record, -ALARM_SECONDS) < ALARM_SECONDS:
-            return False
-        self._alarmed = {name: at for name, at in self._alarmed.items() if now - at < ALARM_SECONDS}
-        self._alarmed[record] = now
-        return True
+        return max(first_revision(self.clock()), self.newest.get(identity, 0) + 1)

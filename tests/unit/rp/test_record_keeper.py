@@ -21,7 +21,7 @@ def signed(keeper: RecordAuthenticator, name: str, revision: int) -> SignedRow:
 def test_number_of_remembered_revisions_is_bounded() -> None:
     """A contributor creates and deletes nodes under ever new names."""
     keeper = RecordAuthenticator(RecordCodes(KEEPER_KEY))
-    keeper.max_known = 3
+    keeper.newest.max_size = 3
     for number in range(10):
         keeper.verify(signed(keeper, "in-use", 7))
         keeper.verify(signed(keeper, f"edge-{number}", 7))
