@@ -19,11 +19,10 @@ from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import open_authorizer
 from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
-from aks_flex_rp.api.machine_routes import MachineRoutes
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
-from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.api.routes import MachineRoutes, ServiceRoutes, create_app
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
 from aks_flex_rp.auth.roles import Roles

@@ -1,6 +1,7 @@
 """Starlette application: the route table, and the endpoints besides ARM resources.
 
-These are config bundles, operations, OpenAPI, health, metrics and audit.
+These are config bundles, enrolments of machines, operations, OpenAPI, health, metrics and audit. A machine that
+enrols has no identity yet: the URL and the proof of its key admit it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import logging
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +21,7 @@ from starlette.requests import Request as Incoming
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from aks_flex_node.api.enrolments import ENROLMENT_PATH, MAX_FACTS_BYTES, NOT_FOUND, parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER
 from aks_flex_node.errors import FlexError
@@ -28,12 +30,15 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.arm_routes import check_version
 from aks_flex_rp.api.authorization import POOL_ACTIONS, azure_action
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.bounded_memory import Throttle
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.nodes.enroller import WAIT_SECONDS, Waiting
 from aks_flex_rp.nodes.machine_claims import FetchingClient
+from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from aks_flex_rp.nodes.reports import StatusReport
 
 if TYPE_CHECKING:
@@ -46,11 +51,14 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.metrics import Metrics, MetricsAccess
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle
+    from aks_flex_rp.nodes.enroller import Enroller
     from aks_flex_rp.nodes.join_tracker import JoinTracker
     from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.pool_model import Enrolment
 
 
 log = logging.getLogger(__name__)
+request_log = logging.getLogger("aks_flex_rp.requests")
 OPERATIONS_PATH = "/providers/microsoft.containerservice/operations"
 ALL_METHODS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"]
 
@@ -160,7 +168,17 @@ OPERATION_DESCRIPTIONS = {
 
 MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store
 
-request_log = logging.getLogger("aks_flex_rp.requests")
+
+def log_secret_url(
+    authorizer: Authorizer, incoming: Incoming, request_id: str, operation: str, path: str, *, is_found: bool
+) -> None:
+    """Logs a request to a URL with a secret, without it. Raises ArmError if its address has failed too often."""
+    source = http_messages.client_address(incoming)
+    fields = {"request": request_id, "operation": operation, "status": 200 if is_found else 404, "source": source}
+    request_log.info("%s %s***", incoming.method, path, extra=fields)
+    # Only failed lookups are limited: a whole site of joining machines may share one address.
+    if not is_found and (wait := authorizer.limits.acquire(f"address {source}", "read")):
+        raise errors.too_many_requests(wait)
 
 
 def failure_text(told: str) -> str:
@@ -208,21 +226,11 @@ class ServiceRoutes:
 
     async def _find_bundle(self, incoming: Incoming, request_id: str, operation: str) -> FetchedBundle:
         """Returns the bundle of the URL in the request. All invalid URLs get the same response."""
-        source = http_messages.client_address(incoming)
         found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
         if operation == "bundle":
             self.metrics.bundles.labels("fetched" if found else "refused").inc()
-        log_fields = {
-            "request": request_id,
-            "operation": operation,
-            "status": 200 if found else 404,
-            "source": source,
-        }
-        request_log.info("%s /configs/***", incoming.method, extra=log_fields)
+        log_secret_url(self.authorizer, incoming, request_id, operation, "/configs/", is_found=found is not None)
         if found is None:
-            # Only failed lookups are limited: a whole site of joining machines may share one address.
-            if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
-                raise errors.too_many_requests(wait)
             raise errors.config_url_not_found()
         return found
 
@@ -330,3 +338,77 @@ def _contract() -> dict[str, Any]:
         for operation in path.values():
             operation.pop("x-ms-examples", None)
     return document
+
+
+FAILURE_SECONDS = 60.0  # between two reports of a failed join of one node
+MAX_FAILED = 20_000  # nodes whose last report is remembered
+
+
+@dataclass(frozen=True)
+class MachineRoutes:
+    enroller: Enroller
+    authorizer: Authorizer
+    join_tracker: JoinTracker
+    failures: Throttle = field(default_factory=lambda: Throttle(FAILURE_SECONDS, time.monotonic, MAX_FAILED))
+
+    def routes(self) -> tuple[Route, ...]:
+        path = ENROLMENT_PATH + "{secret}"
+        return (Route(path, answered(post=self.enrol), methods=ALL_METHODS),)
+
+    async def enrol(self, incoming: Incoming, request_id: str) -> Response:
+        enrolment = await self._find(incoming, request_id)
+        body = await _body(incoming)
+        proof = body.get("proof")
+        if not isinstance(proof, str) or not proof:
+            raise errors.invalid_request([Problem("proof", "The proof of the machine's key is needed.")])
+        thumbprint = http_messages.proved_key(proof, incoming.path_params["secret"], "proof")
+        if wait := self.authorizer.limits.acquire(f"enrol {enrolment.key} {thumbprint}", "write"):
+            raise errors.too_many_requests(wait)
+        source = http_messages.client_address(incoming)
+        if "joinFailure" in body:
+            return await self._join_failed(enrolment, thumbprint, str(body["joinFailure"]), source, request_id)
+        try:
+            facts = parse_facts(body.get("facts"))
+        except ValueError as error:
+            raise errors.invalid_request([Problem("facts", str(error))]) from None
+        machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
+        result = await self.enroller.enrol(enrolment, MachineRequest(thumbprint, facts, machine, source, request_id))
+        if isinstance(result, Waiting):
+            waits = {"fingerprint": result.fingerprint, "retryAfterSeconds": WAIT_SECONDS}
+            return http_messages.json_response(202, waits, {"Retry-After": str(WAIT_SECONDS)})
+        headers = {**http_messages.DEFAULT_HEADERS, AUDIENCE_HEADER: result.cluster.key_audience}
+        return Response(result.bundle, 200, headers, media_type="application/json")
+
+    async def _join_failed(
+        self, enrolment: Enrolment, thumbprint: str, why: str, source: str, request_id: str
+    ) -> Response:
+        """Records the failure for the node that has the key of the machine: another machine may be the node since."""
+        name = await self.enroller.node_of(enrolment, thumbprint)
+        node = await self.enroller.commands.context.store.node(enrolment.cluster, name)
+        if node is None or not node.join.keys.is_valid(thumbprint):
+            raise ArmError(404, "MachineNotFound", f"The key of this machine is not that of node {name}.")
+        if wait := self.failures.wait((node.cluster, node.key)):
+            raise errors.too_many_requests(wait)
+        await self.join_tracker.on_join_failed(
+            enrolment.cluster, name, failure_text(why), source, request_id, thumbprint
+        )
+        return http_messages.json_response(200, {})
+
+    async def _find(self, incoming: Incoming, request_id: str) -> Enrolment:
+        """Returns the enrolment of the URL in the request. All invalid URLs get the same response."""
+        found = await self.enroller.find(incoming.path_params["secret"])
+        log_secret_url(self.authorizer, incoming, request_id, "enrol", ENROLMENT_PATH, is_found=found is not None)
+        if found is None:
+            message = "This enrolment URL is not valid. Create a new one with `aks-flex-rp pool enrolment create`."
+            raise ArmError(404, NOT_FOUND, message)
+        return found
+
+
+async def _body(incoming: Incoming) -> dict[str, Any]:
+    try:
+        body = json.loads(await http_messages.read_bounded(incoming, MAX_FACTS_BYTES))
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise errors.invalid_request([Problem("", "The body must be a JSON object.")])
+    return body

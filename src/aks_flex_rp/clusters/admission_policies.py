@@ -118,12 +118,14 @@ def _single_use_policy(user: str) -> KubeObject:
                 _rule(CERTIFICATES, "certificatesigningrequests/approval", operations=("UPDATE",)),
             ]
         },
-        "variables": [
-            {"name": "creates", "expression": 'request.operation == "CREATE"'},
-            {"name": "ours", "expression": f"has(object.spec.groups) && {group} in object.spec.groups"},
-            {"name": "approved", "expression": approved.format("object")},
-            {"name": "before", "expression": f"oldObject != null && {approved.format('oldObject')}"},
-        ],
+        "variables": _named(
+            {
+                "creates": 'request.operation == "CREATE"',
+                "ours": f"has(object.spec.groups) && {group} in object.spec.groups",
+                "approved": approved.format("object"),
+                "before": f"oldObject != null && {approved.format('oldObject')}",
+            }
+        ),
         "validations": [
             {
                 "expression": "variables.creates || !variables.ours || !variables.approved || variables.before || "
@@ -137,6 +139,10 @@ def _single_use_policy(user: str) -> KubeObject:
             },
         ],
     }
+
+
+def _named(expressions: dict[str, str]) -> list[KubeObject]:
+    return [{"name": name, "expression": each} for name, each in expressions.items()]
 
 
 def _rule(group: str, *resources: str, operations: tuple[str, ...] = ("CREATE", "UPDATE", "DELETE")) -> KubeObject:
@@ -159,26 +165,20 @@ def _own_objects_policy(account: str) -> KubeObject:
                 _rule(RBAC, "clusterrolebindings"),
             ]
         },
-        "matchConditions": [
-            {"name": "provider", "expression": f"request.userInfo.username == {json.dumps(account)}"}
-        ],
-        "variables": [
-            {"name": "written", "expression": 'request.operation == "DELETE" ? oldObject : object'},
-            {"name": "secret", "expression": 'request.resource.resource == "secrets"'},
+        "matchConditions": _named({"provider": f"request.userInfo.username == {json.dumps(account)}"}),
+        "variables": _named(
             {
+                "written": 'request.operation == "DELETE" ? oldObject : object',
+                "secret": 'request.resource.resource == "secrets"',
                 # Of another type, the cluster would write a token of any service account into it.
-                "name": "mark",
-                "expression": f'{written}.metadata.name == "aks-flex-rp" && {written}.type == "Opaque"',
-            },
-            {
-                "name": "token",
-                "expression": f'{written}.type == "bootstrap.kubernetes.io/token" && '
+                "mark": f'{written}.metadata.name == "aks-flex-rp" && {written}.type == "Opaque"',
+                "token": f'{written}.type == "bootstrap.kubernetes.io/token" && '
                 f"has({written}.metadata.labels) && {json.dumps(TOKEN_LABEL)} in {written}.metadata.labels && "
                 f'has({written}.data) && "auth-extra-groups" in {written}.data && '
                 f'{written}.data["auth-extra-groups"] == {json.dumps(groups)}',
-            },
-            *_bound(),
-        ],
+                **_bound(),
+            }
+        ),
         "validations": [
             {
                 "expression": "!variables.secret || variables.mark || variables.token",
@@ -202,8 +202,8 @@ def _own_objects_policy(account: str) -> KubeObject:
     }
 
 
-def _bound() -> Iterator[dict[str, str]]:
-    """Yields variables about a written ClusterRoleBinding. A binding of the account itself would give it the role."""
+def _bound() -> dict[str, str]:
+    """Returns variables about a written ClusterRoleBinding. One of the account itself would give it the role."""
     name, role, subject = "object.metadata.name", "object.roleRef.name", "object.subjects[0]"
     groups = (
         f"({name} == {json.dumps(binding)} && {role} == {json.dumps(bound)} && {subject}.name == {json.dumps(group)})"
@@ -214,13 +214,9 @@ def _bound() -> Iterator[dict[str, str]]:
     limited = f"({kubelet} && has({labels}) && {json.dumps(EXEC_LABEL)} in {labels})"
     requests = f"{role} == {json.dumps(ACCESS_ROLES[AccessMethod.CERTIFICATE])}"
     one = "has(object.subjects) && object.subjects.size() == 1"
-    yield {
-        "name": "group",
-        "expression": f'{one} && {subject}.kind == "Group" && ({" || ".join(groups)})',
-    }
-    yield {
-        "name": "identity",
-        "expression": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
+    return {
+        "group": f'{one} && {subject}.kind == "Group" && ({" || ".join(groups)})',
+        "identity": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
         f"{name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})",
     }
 
@@ -240,7 +236,6 @@ def kubelet_role() -> KubeObject:
 
 def own_node_policy() -> tuple[KubeObject, KubeObject]:
     """Returns the specs of the admission policy and its binding. Each binding of an exec node is checked alone."""
-    written = 'request.operation == "DELETE" ? oldObject : object'
     policy: dict[str, Any] = {
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding"},
@@ -252,16 +247,16 @@ def own_node_policy() -> tuple[KubeObject, KubeObject]:
             ]
         },
         # Identities are named by their object IDs. Other users are not checked, for each write of every node counts.
-        "matchConditions": [
-            {"name": "azure-identity", "expression": 'request.userInfo.username.matches("^[0-9a-f-]{36}$")'}
-        ],
-        "variables": [
-            {"name": "own", "expression": "params.subjects[0].name == request.userInfo.username"},
-            {"name": "node", "expression": f"params.metadata.name.substring({len(BINDING_PREFIX)})"},
-            {"name": "written", "expression": written},
-            {"name": "pod", "expression": 'request.resource.resource == "pods"'},
-            {"name": "token", "expression": 'request.resource.resource == "serviceaccounts"'},
-        ],
+        "matchConditions": _named({"azure-identity": 'request.userInfo.username.matches("^[0-9a-f-]{36}$")'}),
+        "variables": _named(
+            {
+                "own": "params.subjects[0].name == request.userInfo.username",
+                "node": f"params.metadata.name.substring({len(BINDING_PREFIX)})",
+                "written": 'request.operation == "DELETE" ? oldObject : object',
+                "pod": 'request.resource.resource == "pods"',
+                "token": 'request.resource.resource == "serviceaccounts"',
+            }
+        ),
         "validations": [
             {
                 "expression": "!variables.own || variables.pod || variables.token || "

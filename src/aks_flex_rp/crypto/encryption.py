@@ -18,7 +18,7 @@ from aks_flex_rp import private_files
 from aks_flex_rp.crypto.record_codes import RecordCodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence, Set
+    from collections.abc import Iterable, Mapping, Sequence, Set
     from pathlib import Path
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -92,106 +92,93 @@ def has_keys(file: Path, env: Mapping[str, str]) -> bool:
     return file.exists() or bool(env.get(KEYS_VARIABLE))
 
 
-def open_sealer_keys(file: Path, env: Mapping[str, str]) -> Sealer:
-    """Loads the keys of the environment, then those of the file. Creates the file if there are no keys."""
-    from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
-    if not from_environment and not file.exists():
-        private_files.create(file, _text([_new_key()]))
-    from_file = _read(file) if file.exists() else []
-    sources = ([KEYS_VARIABLE] if from_environment else []) + ([str(file)] if from_file else [])
-    return Sealer([*from_environment, *from_file], " and ".join(sources))
-
-
-def prepend_key(file: Path) -> None:
-    """Adds a new key, which encrypts from now on. Existing keys still decrypt."""
-    private_files.write(file, _text([_new_key(), *(_read(file) if file.exists() else [])]))
-
-
-def _new_key() -> bytes:
-    return os.urandom(KEY_BYTES)
-
-
-def _text(keys: Sequence[bytes]) -> bytes:
-    lines = [base64.urlsafe_b64encode(key) + b"\n" for key in keys]
-    return KEY_FILE_HEADER.encode() + b"".join(lines)
-
-
-def _read(file: Path) -> list[bytes]:
-    keys = _parsed(private_files.read(file).decode(errors="replace"), str(file))
-    if not keys:
-        raise ConfigError(
-            "encryption-keys-invalid", f"{file} contains no key.", "Restore the file from a backup, or delete it."
-        )
-    return keys
-
-
-def _parsed(text: str, source: str) -> list[bytes]:
-    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    return [_key(line, number, source) for number, line in enumerate(lines, start=1) if line]
-
-
-def _key(text: str, number: int, source: str) -> bytes:
-    """Parses the key of a line. Messages never contain the line."""
-    try:
-        key = base64.b64decode(text, altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        key = b""
-    if len(key) == KEY_BYTES:
-        return key
-    raise ConfigError(
-        "encryption-keys-invalid",
-        f"Line {number} of {source} is not a valid key: it must be {KEY_BYTES} bytes in URL-safe base64.",
-        "Restore the line from a backup. To create a new key: `openssl rand -base64 32 | tr +/ -_`.",
-    )
-
-
 @dataclass(frozen=True)
 class KeyInfo:
-    id: str  # identifies the key without revealing it
-    source: str
+    """A key as it is written."""
+
+    source: str  # the file, or the variable
+    number: int  # of its line there
     line: str = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Identifies the key without revealing it."""
+        try:
+            return key_id(self.key).hex()
+        except ConfigError:
+            return "invalid"  # the service reports the error and does not start
+
+    @property
+    def key(self) -> bytes:
+        """Parses the key. Messages never contain the line."""
+        try:
+            key = base64.b64decode(self.line, altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            key = b""
+        if len(key) == KEY_BYTES:
+            return key
+        raise ConfigError(
+            "encryption-keys-invalid",
+            f"Line {self.number} of {self.source} is not a valid key: it must be {KEY_BYTES} bytes in URL-safe "
+            "base64.",
+            "Restore the line from a backup. To create a new key: `openssl rand -base64 32 | tr +/ -_`.",
+        )
 
 
 def list_keys(file: Path, env: Mapping[str, str]) -> list[KeyInfo]:
-    """Lists the keys, newest first, in the order that the service uses. Creates none."""
-    from_environment = list(_keys(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE))
+    """Lists the keys of the environment, then those of the file, each newest first. Creates none."""
+    texts = {KEYS_VARIABLE: env.get(KEYS_VARIABLE, "").replace(",", "\n")}
     if file.exists():
-        from_environment += _keys(private_files.read(file).decode(errors="replace"), str(file))
-    return from_environment
+        texts[str(file)] = private_files.read(file).decode(errors="replace")
+    return [
+        KeyInfo(source, number, key)
+        for source, text in texts.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (key := line.partition("#")[0].strip())
+    ]
 
 
-def _keys(text: str, source: str) -> Iterator[KeyInfo]:
-    for line in text.splitlines():
-        key_text = line.partition("#")[0].strip()
-        if key_text:
-            yield KeyInfo(_id(key_text), source, key_text)
+def open_sealer_keys(file: Path, env: Mapping[str, str]) -> Sealer:
+    """Loads the keys. Creates the file if there are none."""
+    if not has_keys(file, env):
+        private_files.create(file, _text([_new_line()]))
+    keys = _valid_keys(file, env)
+    sources = dict.fromkeys(each.source for each in keys)
+    return Sealer([each.key for each in keys], " and ".join(sources))
 
 
-def _id(line: str) -> str:
-    try:
-        return key_id(base64.b64decode(line, altchars=b"-_", validate=True)).hex()
-    except ValueError:
-        return "invalid"  # the service reports the error and does not start
+def _valid_keys(file: Path, env: Mapping[str, str]) -> list[KeyInfo]:
+    keys = list_keys(file, env)
+    if file.exists() and str(file) not in {each.source for each in keys}:
+        raise ConfigError(
+            "encryption-keys-invalid", f"{file} contains no key.", "Restore the file from a backup, or delete it."
+        )
+    return [each for each in keys if each.key]
+
+
+def _new_line() -> str:
+    return base64.urlsafe_b64encode(os.urandom(KEY_BYTES)).decode()
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return (KEY_FILE_HEADER + "".join(f"{line}\n" for line in lines)).encode()
 
 
 def create_key(file: Path, env: Mapping[str, str]) -> str:
-    """Creates a key, which encrypts after the next start, and returns its ID."""
+    """Creates a key, which encrypts after the next start, and returns its ID. Existing keys still decrypt."""
     if env.get(KEYS_VARIABLE):
         raise ConfigError(
             "encryption-keys-in-environment",
             f"The newest key is the first one in {KEYS_VARIABLE}, which takes precedence over the key file.",
             "Prepend a new key and a comma to its value: `openssl rand -base64 32 | tr +/ -_`.",
         )
-    if file.exists():
-        _read(file)  # validates the existing keys before the file is replaced
-    prepend_key(file)
+    private_files.write(file, _text([_new_line(), *(each.line for each in _valid_keys(file, env))]))
     keep_owner(file)
     return list_keys(file, env)[0].id
 
 
 def remove_keys(file: Path, ids: Set[str]) -> None:
-    remaining = [each.line for each in list_keys(file, {}) if each.id not in ids]
-    private_files.write(file, (KEY_FILE_HEADER + "".join(f"{line}\n" for line in remaining)).encode())
+    private_files.write(file, _text(each.line for each in list_keys(file, {}) if each.id not in ids))
     keep_owner(file)
 
 

@@ -26,6 +26,6 @@ def test_number_of_remembered_revisions_is_bounded() -> None:
         keeper.verify(signed(keeper, "in-use", 7))
         keeper.verify(signed(keeper, f"edge-{number}", 7))
 
-    assert len(keeper._newest) == 3
+    assert len(keeper.newest) == 3
     with pytest.raises(RecordRefused):
         keeper.verify(signed(keeper, "in-use", 6))

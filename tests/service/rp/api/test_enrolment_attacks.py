@@ -11,7 +11,8 @@ import pytest
 from aks_flex_node.api.machine_identity import MachineIdentity
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.errors import ClusterError
-from aks_flex_rp.api import machine_routes
+from aks_flex_rp.api import routes
+from aks_flex_rp.bounded_memory import Throttle
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from aks_flex_rp.counted_events import WINDOW_SECONDS
 from aks_flex_rp.nodes import enroller
@@ -466,11 +467,11 @@ def test_failed_joins_of_a_node_are_recorded_once_a_minute(
     machine, other = made.enrolled("a"), made.enrolled("b")
     answers = [fail(made, machine, f"failure {each}") for each in range(10)]
     assert [each.status for each in answers] == [200] + [429] * 9
-    assert 0 < int(answers[-1].headers["retry-after"]) <= machine_routes.FAILURE_SECONDS
+    assert 0 < int(answers[-1].headers["retry-after"]) <= routes.FAILURE_SECONDS
     assert len(admin.events(machine.hostname, "join.failed")) == 1
     assert fail(made, other, "of another node").status == 200
 
-    monkeypatch.setattr(machine_routes, "FAILURE_SECONDS", 0.0)
+    monkeypatch.setattr(Throttle, "wait", lambda *_: 0.0)
     assert fail(made, machine, "a minute later").status == 200
     assert admin.status(machine.hostname)["joinFailure"] == "a minute later"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, Sealer, open_sealer_keys, prepend_key
+from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, Sealer, create_key, open_sealer_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ def test_first_start_creates_private_key_file(tmp_path: Path) -> None:
 def test_prepended_key_is_current_and_old_key_still_opens(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     sealed = open_sealer_keys(file, {}).seal(SECRET, "node a")
-    prepend_key(file)
+    create_key(file, {})
     rotated = open_sealer_keys(file, {})
     assert rotated.open(sealed, "node a") == SECRET
     assert not rotated.is_current(sealed)
