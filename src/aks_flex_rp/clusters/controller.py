@@ -16,7 +16,7 @@ from aks_flex_rp.clusters.facts import read_facts
 from aks_flex_rp.clusters.informer import Informer, run_periodically
 from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, LostNodeCollector, NodeController
-from aks_flex_rp.clusters.taints import TaintController
+from aks_flex_rp.clusters.taint_controller import TaintController
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,8 @@ import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_rp.clusters.node_controller import NODES
-from aks_flex_rp.clusters.taints import TAINTS_ANNOTATION, DesiredTaints, TaintController, taint_patch
+from aks_flex_rp.clusters.taint_controller import TaintController
+from aks_flex_rp.clusters.taints import TAINTS_ANNOTATION, DesiredTaints, taint_patch
 from tests.unit.rp.clusters.builders import Heard
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
