@@ -42,7 +42,7 @@ def rollout_options() -> tuple[SettingOption, ...]:
             (row["path"],),
             row["kind"],
             row["help"]
-            + (f" Default: {row['default']}." if row["default"] else "")
+            + (f" Default: {row['default']}." if row["default"] and "Default" not in row["help"] else "")
             + (" A file, JSON or YAML." if row["kind"] == "gates" else ""),
             row["group"],
             tuple(row.get("choices", ())),
@@ -87,7 +87,7 @@ def written(kind: str, value: Any) -> str:
             return f"{value['label']}={value['maxUnavailable']}"
         case "gates":
             return ", ".join(each["name"] for each in value)
-    return ", ".join(value) if isinstance(value, list) else "yes" if value is True else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else "yes" if value is True else str(value)
 
 
 def seconds(option: str, text: str) -> int:

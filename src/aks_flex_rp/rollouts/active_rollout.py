@@ -38,12 +38,11 @@ class ActiveRollout:
     @classmethod
     async def load(cls, store: Store, stored: StoredRollout, now: float) -> ActiveRollout:
         spec = RolloutProperties.model_validate(stored.spec)
-        plan = spec.plan(int(stored.spec["revision"]))
         reports = await read_reports(store, stored, now)
         gone = node_report(None, stored.pool, Heartbeat(), now)
         nodes = [node_of(each, reports.get(each.node, gone)) for each in await read_nodes(store, stored)]
         state = state_of(stored.state)
-        engine = Rollout(plan, nodes, state, now)
+        engine = Rollout(spec, nodes, state, now)
         found = cls(stored, spec, engine, state)
         for node in nodes:  # what was reported while no replica stepped it
             engine.report(node.name, node.report, now)

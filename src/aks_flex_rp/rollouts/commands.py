@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.validation import PoolTemplate
     from aks_flex_rp.rollout_settings import RolloutSettings
     from aks_flex_rp.rollouts.gate_runner import GateRunner
-    from aks_flex_rp.rollouts.plan import RolloutPlan
     from aks_flex_rp.rollouts.spec import RolloutProperties
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
@@ -92,8 +91,8 @@ class RolloutCommands:
         active = await self.context.store.active_rollout(pool.cluster, pool.key)
         if active and not wanted.replace_active:
             raise rollout_active(pool.key, active.key)
-        plan = wanted.plan(revision)
-        nodes = await self._nodes(pool, plan, wanted)
+        plan = wanted.model_copy(update={"revision": revision})
+        nodes = await self._nodes(pool, plan)
         if not wanted.allow_downgrade:
             await self._check_versions(cluster, template, nodes)
         if active:
@@ -101,9 +100,9 @@ class RolloutCommands:
             ended = await self.order(cluster, active.pool, active.key, "abort", request, note=note)
             if ended.active:
                 raise errors.concurrent_changes(active.key, "rollouts")
-            nodes = await self._nodes(pool, plan, wanted)  # it may have changed them until its end
+            nodes = await self._nodes(pool, plan)  # it may have changed them until its end
         await self._keep_stable(pool, nodes)
-        made = await self._write(cluster, pool, name, wanted, nodes, request)
+        made = await self._write(cluster, pool, name, plan, nodes, request)
         await self._close_earlier(made)
         return made, True
 
@@ -221,7 +220,7 @@ class RolloutCommands:
 
     def _same(self, existing: StoredRollout, wanted: RolloutProperties) -> StoredRollout:
         spec = wanted.document()
-        if wanted.revision is None:
+        if not wanted.revision:
             spec["revision"] = existing.spec["revision"]
         if spec != existing.spec:
             message = f"The roll-out '{existing.key}' exists with other properties. Choose another name."
@@ -236,14 +235,14 @@ class RolloutCommands:
                 with suppress(Conflict):  # the controller steps it: its nodes are given the newer revision afterwards
                     await store.put_rollout(replace(each, open=False))
 
-    async def _nodes(self, pool: Pool, plan: RolloutPlan, wanted: RolloutProperties) -> list[RolloutNode]:
+    async def _nodes(self, pool: Pool, plan: RolloutProperties) -> list[RolloutNode]:
         """Returns the nodes of the roll-out in their waves: those of the pool that are not on the revision yet."""
         store, now = self.context.store, self.context.now()
         beats = await store.heartbeats(pool.cluster, pool.key)
         known: dict[str, tuple[Node, PlannedNode]] = {}
         async for node in store.each_node(pool.cluster, pool.key):
             labels = node_labels(node)
-            if not (wanted.node_selector or {}).items() <= labels.items():
+            if not (plan.node_selector or {}).items() <= labels.items():
                 continue
             report = node_report(node, pool.key, beats.get(node.key, Heartbeat()), now)
             if report.desired == plan.revision and (report.applied or report.passive):
@@ -287,12 +286,12 @@ class RolloutCommands:
         cluster: ClusterInfo,
         pool: Pool,
         name: str,
-        wanted: RolloutProperties,
+        plan: RolloutProperties,
         nodes: list[RolloutNode],
         request: RequestContext,
     ) -> StoredRollout:
         now = self.context.now()
-        spec = {**wanted.document(), "revision": wanted.revision or pool.number}
+        spec = plan.document()
         rollout = StoredRollout(
             pool.cluster,
             pool.key,
@@ -320,7 +319,7 @@ class RolloutCommands:
             ) from None
 
 
-def planned_member(node: Node, wave: int, plan: RolloutPlan, planned: PlannedNode) -> RolloutNode:
+def planned_member(node: Node, wave: int, plan: RolloutProperties, planned: PlannedNode) -> RolloutNode:
     source = node.pool.revision if node.pool else 0
     return RolloutNode(node.key, wave, source, NodeState.PENDING, domain=plan.domain_of(planned.labels))
 

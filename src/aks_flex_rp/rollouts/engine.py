@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.rollouts.plan import OnFailure
 from aks_flex_rp.rollouts.rollout_nodes import RolloutNodes
 from aks_flex_rp.rollouts.states import (
     Apply,
@@ -31,7 +30,8 @@ from aks_flex_rp.rollouts.states import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aks_flex_rp.rollouts.plan import PlannedGate, RolloutPlan
+    from aks_flex_rp.rollouts.gate_specs import GateSpec
+    from aks_flex_rp.rollouts.spec import RolloutProperties
     from aks_flex_rp.rollouts.states import Action, NodeReport
 
 MAX_STARTS = 500  # nodes that begin in one step; more would make its transaction long
@@ -40,7 +40,9 @@ GATE_GRACE = 60.0  # in which a gate that has reached its own limit can still sa
 
 
 class Rollout(RolloutNodes):
-    def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
+    def __init__(
+        self, plan: RolloutProperties, nodes: Iterable[RolloutNode], state: RolloutState, now: float
+    ) -> None:
         """Takes the stored state, with what is known of each node now."""
         super().__init__(plan, nodes, state, now)
         if not state.since:
@@ -291,7 +293,7 @@ class Rollout(RolloutNodes):
 
     def _enter_wave(self, number: int, now: float) -> None:
         self._set(phase=Phase.RUNNING, since=now, wave=number)
-        if self.plan.stage_seconds:
+        if self.plan.stage_timeout_seconds:
             for wave in range(number, min(number + 2, self.wave_count)):
                 if not self.state.stage_times[wave]:
                     self._set_stage_time(wave, now)
@@ -328,14 +330,14 @@ class Rollout(RolloutNodes):
             self._move(node, done, now)
 
     def _check_time(self, now: float) -> None:
-        limit = self.plan.node_seconds
+        limit = self.plan.node_timeout_seconds
         while (name := next(iter(self.busy), None)) and now >= self.node_deadline(name):
             node = self.nodes[name]
             if node.report.opens > node.since:  # its window was closed: it has the whole time after it opens
                 self._move(node, node.state, now)
                 continue
             silent = "It stopped reporting during its update."
-            self._fail(node, silent if node.report.offline else f"It was not done after {limit:.0f} s.", now)
+            self._fail(node, silent if node.report.offline else f"It was not done after {limit} s.", now)
         for node_name in self.waiting.due(now):
             self._consider(self.nodes[node_name], now)
         if self.phase is Phase.SOAKING and now >= self.health_deadline:
@@ -345,18 +347,18 @@ class Rollout(RolloutNodes):
         gate = self.current_gate
         if gate and not self.state.paused and now >= self.gate_deadline(gate):
             what = "approval" if self.planned(gate.gate).needs_approval else "answer"
-            seconds = self.planned(gate.gate).seconds
-            self.gate_answered(gate.wave, gate.gate, now, passed=False, message=f"no {what} within {seconds:.0f} s")
+            seconds = self.planned(gate.gate).timeout_seconds
+            self.gate_answered(gate.wave, gate.gate, now, passed=False, message=f"no {what} within {seconds} s")
 
     def gate_deadline(self, gate: GateResult) -> float:
         planned = self.planned(gate.gate)
-        return self._deadline(gate.started, planned.seconds + (0.0 if planned.needs_approval else GATE_GRACE))
+        return self._deadline(gate.started, planned.timeout_seconds + (0.0 if planned.needs_approval else GATE_GRACE))
 
     @property
     def health_deadline(self) -> float:
         return self._deadline(self.state.since, self.plan.soak_seconds + HEALTH_SECONDS)
 
-    def planned(self, gate: str) -> PlannedGate:
+    def planned(self, gate: str) -> GateSpec:
         return next(each for each in self.plan.gates if each.name == gate)
 
     def _fail(self, node: RolloutNode, cause: str, now: float) -> None:
@@ -370,11 +372,11 @@ class Rollout(RolloutNodes):
         if self.state.failures > self.plan.max_failures and not self.state.reversing:
             self._stop(f"{node.name}: {cause}", now)
 
-    def _stop(self, reason: str, now: float, by_gate: PlannedGate | None = None) -> None:
+    def _stop(self, reason: str, now: float, by_gate: GateSpec | None = None) -> None:
         """Stops because of a failure. A missing approval says nothing about the revision."""
         is_bad = by_gate is None or not by_gate.needs_approval
         self._set(failed=reason if is_bad else "")
-        if is_bad and self.plan.on_failure is OnFailure.REVERSE:
+        if is_bad and self.plan.on_failure == "reverse":
             self.reverse(reason, now)
         else:
             self._end(Phase.HALTED, now, reason)

@@ -131,6 +131,10 @@ class GateSpec(WireModel):
         return self
 
     @property
+    def needs_approval(self) -> bool:
+        return self.approval is not None
+
+    @property
     def kind(self) -> str:
         return next(each for each in KINDS if getattr(self, each) is not None)
 

@@ -14,7 +14,7 @@ from aks_flex_rp.rollouts.waiting_nodes import WaitingNodes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_rp.rollouts.plan import RolloutPlan
+    from aks_flex_rp.rollouts.spec import RolloutProperties
     from aks_flex_rp.rollouts.states import NodeReport, RolloutNode, RolloutState
 
 RETURN_SECONDS = 300.0  # in which nodes can report what they did while no replica ran
@@ -23,7 +23,9 @@ RETURN_SECONDS = 300.0  # in which nodes can report what they did while no repli
 class RolloutNodes:
     """The part of a roll-out that keeps books: every change of a node goes through `_move` or `_change`."""
 
-    def __init__(self, plan: RolloutPlan, nodes: Iterable[RolloutNode], state: RolloutState, now: float) -> None:
+    def __init__(
+        self, plan: RolloutProperties, nodes: Iterable[RolloutNode], state: RolloutState, now: float
+    ) -> None:
         self.plan = plan
         self.nodes = {node.name: node for node in nodes}
         # A wave whose nodes were all moved into an earlier one still counts.
@@ -61,7 +63,7 @@ class RolloutNodes:
         return [self.nodes[name] for name in sorted(changed)]
 
     def node_deadline(self, name: str) -> float:
-        return self._deadline(self.nodes[name].since, self.plan.node_seconds)
+        return self._deadline(self.nodes[name].since, self.plan.node_timeout_seconds)
 
     def _deadline(self, since: float, seconds: float) -> float:
         """Returns the end of a time limit. One that ran while no replica did leaves time to report."""
@@ -137,10 +139,10 @@ class RolloutNodes:
         self.waiting.discard(node.name)
         self.queue.discard(node.name)
         if self._is_open(node):
-            staged_by = 0.0
-            if not self.state.reversing and node.report.staged != self.plan.revision and self.plan.stage_seconds:
+            staged_by, seconds = 0.0, self.plan.stage_timeout_seconds
+            if not self.state.reversing and node.report.staged != self.plan.revision and seconds:
                 asked = self.state.stage_times[node.wave]
-                staged_by = asked + self.plan.stage_seconds if asked else 0.0
+                staged_by = asked + seconds if asked else 0.0
             if not self.waiting.hold(node, now, staged_by):
                 self.queue.add(node.name, node.domain)
 
@@ -154,7 +156,7 @@ class RolloutNodes:
 
     def _restart_queue(self, now: float) -> None:
         limits = None
-        if domain := self.plan.domain:
+        if domain := self.plan.failure_domain:
             members: dict[str, int] = {}
             for node in self.nodes.values():
                 members[node.domain] = members.get(node.domain, 0) + 1

@@ -1,24 +1,26 @@
-"""The body of a roll-out, and the plan that it describes. The fields are the table of its options: forms and command
+"""The body of a roll-out, which is its plan. The fields are the table of its options: forms and command
 lines read `option_data`, as JSON.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from aks_flex_node.api import kubernetes_rules
 from aks_flex_node.api.rollout_options import written
 from aks_flex_rp.arm.errors import Problem, unknown_properties
 from aks_flex_rp.resource.models import ENVELOPE, WireModel
 from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
-from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aks_flex_node.settings.setting import Rule
 
 MAX_LABELS = 16
@@ -30,12 +32,32 @@ READ_ONLY = (
 )
 
 
-def _share(text: str) -> str:
-    share = Share.parse(text) if _SHARE.fullmatch(text) else Share()
+@dataclass(frozen=True)
+class Share:
+    """A number of nodes, or a percentage of them."""
+
+    count: int = 0
+    percent: int = 0
+
+    def of(self, total: int) -> int:
+        """Returns the number of nodes, at least 1: a share that rounds to none would never begin."""
+        found = self.count or -(-total * self.percent // 100)
+        return max(1, min(found, total)) if total else 0
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.percent else str(self.count)
+
+
+def _share(text: object) -> Share:
+    if not isinstance(text, str):
+        raise PydanticKnownError("string_type")
+    share = Share()
+    if _SHARE.fullmatch(text):
+        share = Share(percent=int(text[:-1])) if text.endswith("%") else Share(int(text))
     if not (0 < share.percent <= 100 or 0 < share.count <= 1_000_000):
         reason = "'{value}' is not a number of nodes such as 3, nor a percentage from 1% to 100%"
         raise PydanticCustomError("share", reason, {"value": text[:20]})
-    return text
+    return share
 
 
 def _checked_by(rule: Rule) -> AfterValidator:
@@ -48,26 +70,25 @@ def _checked_by(rule: Rule) -> AfterValidator:
 
 
 _SHARE = re.compile(r"[0-9]{1,7}%?")
-ShareText = Annotated[str, AfterValidator(_share)]
+ShareText = Annotated[Share, PlainValidator(_share, json_schema_input_type=str), PlainSerializer(str)]
 LabelKey = Annotated[str, _checked_by(kubernetes_rules.label_key)]
 LabelValue = Annotated[str, _checked_by(kubernetes_rules.label_value)]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
 Seconds = Annotated[int, Field(ge=0, le=WEEK)]
 
 
-def _ascending(waves: list[str]) -> list[str]:
-    shares = [Share.parse(each) for each in waves]
+def _ascending(shares: list[Share]) -> list[Share]:
     if shares[-1].percent != 100:
         raise PydanticCustomError("waves", "must end with 100%, so that no node is left out")
     for kind in ([each.count for each in shares if each.count], [each.percent for each in shares if each.percent]):
         if any(later <= earlier for earlier, later in pairwise(kind)):
             raise PydanticCustomError("waves", "must be ascending: each wave includes the earlier ones")
-    return waves
+    return shares
 
 
 class FailureDomainSpec(WireModel):
     label: LabelKey
-    max_unavailable: ShareText = "1"
+    max_unavailable: ShareText = Share(1)
 
 
 class RolloutOption(NamedTuple):
@@ -82,9 +103,10 @@ class RolloutOption(NamedTuple):
 
 class RolloutProperties(WireModel):
     revision: Annotated[
-        Annotated[int, Field(ge=1, lt=2**53)] | None,
+        int,
+        Field(ge=1, lt=2**53),
         RolloutOption("--revision", "number", "Number of the revision. Default: the newest."),
-    ] = None
+    ] = 0
     waves: Annotated[
         list[ShareText],
         Field(min_length=1, max_length=MAX_WAVES),
@@ -96,7 +118,7 @@ class RolloutProperties(WireModel):
             "Waves",
             "Waves",
         ),
-    ] = Field(default_factory=lambda: ["1", "10%", "50%", "100%"])
+    ] = Field(default_factory=lambda: [Share(1), *(Share(percent=each) for each in (10, 50, 100))])
     canary_selector: Annotated[
         Labels | None,
         RolloutOption(
@@ -136,7 +158,7 @@ class RolloutProperties(WireModel):
             "Limits",
             "Unavailable nodes",
         ),
-    ] = "10%"
+    ] = Share(percent=10)
     failure_domain: Annotated[
         FailureDomainSpec | None,
         RolloutOption(
@@ -206,23 +228,9 @@ class RolloutProperties(WireModel):
         ),
     ] = False
 
-    def plan(self, revision: int) -> RolloutPlan:
-        domain = self.failure_domain
-        return RolloutPlan(
-            revision,
-            tuple(map(Share.parse, self.waves)),
-            self.canary_selector or {},
-            Share.parse(self.max_unavailable),
-            FailureDomain(domain.label, Share.parse(domain.max_unavailable)) if domain else None,
-            float(self.soak_seconds),
-            self.max_failures,
-            OnFailure(self.on_failure),
-            tuple(
-                PlannedGate(each.name, float(each.timeout_seconds), each.kind == "approval") for each in self.gates
-            ),
-            float(self.node_timeout_seconds),
-            float(self.stage_timeout_seconds),
-        )
+    def domain_of(self, labels: Mapping[str, str]) -> str:
+        """Returns the failure domain of a node with these labels; empty if there are none."""
+        return labels.get(self.failure_domain.label, "") if self.failure_domain else ""
 
     def document(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

@@ -8,19 +8,35 @@ from typing import Any
 
 from aks_flex_rp.rollouts.active_rollout import state_document, state_of
 from aks_flex_rp.rollouts.engine import Rollout
-from aks_flex_rp.rollouts.plan import OnFailure, PlannedNode, RolloutPlan, Share, plan_waves
+from aks_flex_rp.rollouts.gate_specs import GateSpec
+from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
+from aks_flex_rp.rollouts.spec import RolloutProperties, Share
 from aks_flex_rp.rollouts.states import Apply, NodeReport, NodeState, Phase, RolloutNode, RolloutState, RunGate, Stage
 
-WAVES = (Share(1), Share(percent=50), Share(percent=100))
-PLAN = RolloutPlan(2, WAVES, soak_seconds=60.0, node_seconds=300.0, stage_seconds=0.0, on_failure=OnFailure.HALT)
-ALL_AT_ONCE = replace(PLAN, waves=(Share(percent=100),), max_unavailable=Share(9))
+ALL = Share(percent=100)
+
+
+def plan_of(**changes: Any) -> RolloutProperties:
+    values = {"revision": 2, "waves": [Share(1), Share(percent=50), ALL], "soak_seconds": 60, "on_failure": "halt"}
+    values |= {"node_timeout_seconds": 300, "stage_timeout_seconds": 0}
+    return RolloutProperties().model_copy(update={**values, **changes})
+
+
+def gate_of(name: str, *, approval: bool = False) -> GateSpec:
+    kind: dict[str, Any] = {"approval": {}} if approval else {"webhook": {"receiver": "ci"}}
+    return GateSpec.model_validate({"name": name, "timeoutSeconds": 60, **kind})
+
+
+PLAN = plan_of()
+AT_ONCE: dict[str, Any] = {"waves": [ALL], "max_unavailable": Share(9)}
+ALL_AT_ONCE = plan_of(**AT_ONCE)
 
 
 @dataclass
 class Fleet:
     """Carries out what a roll-out decides, and answers for its nodes."""
 
-    plan: RolloutPlan
+    plan: RolloutProperties
     size: int
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     now: float = 1000.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from aks_flex_rp.rollouts.plan import OnFailure, PlannedGate, Share
+from aks_flex_rp.rollouts.spec import Share
 from aks_flex_rp.rollouts.states import NodeReport, NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for
-from tests.unit.rp.rollouts.engine_fleet import ALL_AT_ONCE, PLAN, Fleet, state
+from tests.unit.rp.rollouts.engine_fleet import ALL, ALL_AT_ONCE, AT_ONCE, PLAN, Fleet, gate_of, plan_of, state
 
 
 def test_wave_needs_a_fresh_report_after_its_soak() -> None:
@@ -38,7 +36,7 @@ def test_failure_halts_at_once() -> None:
 
 
 def test_failed_node_that_uses_up_the_budget_is_named() -> None:
-    fleet = Fleet(replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=1), 3)
+    fleet = Fleet(plan_of(waves=[ALL], max_unavailable=Share(1), max_failures=1), 3)
     fleet.step()
     fleet.report("n0", failure="containerd does not start", ready=False, unready=True)
     assert fleet.step() == []
@@ -48,7 +46,7 @@ def test_failed_node_that_uses_up_the_budget_is_named() -> None:
 
 @pytest.mark.parametrize("how", [{"ready": False, "unready": True}, {"offline": True}])
 def test_node_that_fails_in_the_soak_reverses_all(how: dict[str, bool]) -> None:
-    fleet = Fleet(replace(PLAN, on_failure=OnFailure.REVERSE), 6)
+    fleet = Fleet(plan_of(on_failure="reverse"), 6)
     fleet.update_first_node()
     fleet.report("n0", **how)
     begun = fleet.step()
@@ -86,7 +84,7 @@ def test_node_that_goes_silent_during_its_update_fails_in_time() -> None:
 
 
 def test_nodes_that_fail_together_are_all_brought_back() -> None:
-    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
+    plan = plan_of(**AT_ONCE, on_failure="reverse")
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.report("n0", failure="broken")
@@ -105,7 +103,7 @@ def test_nodes_that_fail_together_are_all_brought_back() -> None:
 
 
 def test_wave_whose_nodes_all_failed_gets_others() -> None:
-    fleet = Fleet(replace(PLAN, max_failures=1), 6)
+    fleet = Fleet(plan_of(max_failures=1), 6)
     fleet.step()
     fleet.report("n0", failure="broken")
     assert fleet.step() == ["n1"]
@@ -113,7 +111,7 @@ def test_wave_whose_nodes_all_failed_gets_others() -> None:
 
 
 def test_no_success_if_every_node_failed_within_the_limit() -> None:
-    fleet = Fleet(replace(PLAN, max_failures=2), 2)
+    fleet = Fleet(plan_of(max_failures=2), 2)
     for name in fleet.names:
         assert fleet.step() == [name]
         fleet.report(name, failure="broken")
@@ -133,7 +131,7 @@ def test_machine_that_joins_on_the_revision_has_time_to_become_ready() -> None:
 
 
 def test_gate_that_runs_when_a_node_fails_is_closed() -> None:
-    fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(PlannedGate("job", 60.0),)), 1)
+    fleet = Fleet(plan_of(soak_seconds=0, gates=[gate_of("job")]), 1)
     fleet.update_first_node()
     fleet.report("n0", ready=False, unready=True)
     [gate] = fleet.rollout.state.gates
@@ -155,7 +153,7 @@ def test_time_limit_of_a_node_counts_from_the_opening_of_its_window() -> None:
 
 
 def test_gate_without_an_answer_fails_in_time() -> None:
-    fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(PlannedGate("job", 60.0),)), 1)
+    fleet = Fleet(plan_of(soak_seconds=0, gates=[gate_of("job")]), 1)
     fleet.update_first_node()
     fleet.now += 120
     fleet.step()
@@ -163,8 +161,8 @@ def test_gate_without_an_answer_fails_in_time() -> None:
 
 
 def test_missing_approval_halts_and_bars_nothing() -> None:
-    gate = PlannedGate("person", 60.0, needs_approval=True)
-    fleet = Fleet(replace(PLAN, soak_seconds=0.0, gates=(gate,), on_failure=OnFailure.REVERSE), 2)
+    gate = gate_of("person", approval=True)
+    fleet = Fleet(plan_of(soak_seconds=0, gates=[gate], on_failure="reverse"), 2)
     fleet.update_first_node()
     assert waits_for(fleet.rollout, fleet.now) == ["a person: approval of the gate person of wave 1"]
     fleet.now += 60
@@ -173,7 +171,7 @@ def test_missing_approval_halts_and_bars_nothing() -> None:
 
 
 def test_what_was_staged_is_taken_back_after_a_halt() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 4)
+    fleet = Fleet(plan_of(stage_timeout_seconds=100), 4)
     fleet.step()
     fleet.report("n0", staged=2)
     fleet.step()
@@ -183,7 +181,7 @@ def test_what_was_staged_is_taken_back_after_a_halt() -> None:
 
 
 def test_abort_during_a_reversal_stops_it() -> None:
-    fleet = Fleet(replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=0), 3)
+    fleet = Fleet(plan_of(waves=[ALL], max_unavailable=Share(1), max_failures=0), 3)
     fleet.update_first_node()
     fleet.rollout.reverse("a person", fleet.now)
     assert fleet.step() == ["n1"]  # it is being updated, and unavailable already
@@ -194,7 +192,7 @@ def test_abort_during_a_reversal_stops_it() -> None:
 
 
 def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
-    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
+    plan = plan_of(**AT_ONCE, on_failure="reverse")
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.succeed("n0", "n1")
@@ -212,7 +210,7 @@ def test_node_that_cannot_be_brought_back_does_not_stop_the_others() -> None:
 
 
 def test_person_can_try_a_failed_reversal_again() -> None:
-    plan = replace(ALL_AT_ONCE, on_failure=OnFailure.REVERSE)
+    plan = plan_of(**AT_ONCE, on_failure="reverse")
     fleet = Fleet(plan, 1)
     fleet.step()
     fleet.report("n0", failure="broken")
@@ -229,7 +227,7 @@ def test_person_can_try_a_failed_reversal_again() -> None:
 
 
 def test_failed_node_that_is_down_counts_as_unavailable() -> None:
-    plan = replace(ALL_AT_ONCE, max_unavailable=Share(1), max_failures=5)
+    plan = plan_of(waves=[ALL], max_unavailable=Share(1), max_failures=5)
     fleet = Fleet(plan, 3)
     fleet.step()
     fleet.report("n0", failure="broken", ready=False, unready=True)

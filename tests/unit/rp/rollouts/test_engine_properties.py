@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aks_flex_rp.rollouts.plan import FailureDomain, OnFailure, PlannedGate, RolloutPlan, Share
+from aks_flex_rp.rollouts.spec import FailureDomainSpec, RolloutProperties, Share
 from aks_flex_rp.rollouts.states import Apply, NodeState, Phase, RolloutState
 from aks_flex_rp.rollouts.waits import waits_for
-from tests.unit.rp.rollouts.engine_fleet import Fleet
+from tests.unit.rp.rollouts.engine_fleet import ALL, Fleet, gate_of, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,20 +46,22 @@ HAPPENINGS = (
     ),
 )
 reports = st.sampled_from(HAPPENINGS)
+
+
+def domain(**limit: str) -> FailureDomainSpec:
+    return FailureDomainSpec.model_validate({"label": "site", **limit})
+
+
 plans = st.builds(
-    RolloutPlan,
-    st.just(2),
-    st.sampled_from(
-        [(Share(1), Share(percent=100)), (Share(percent=100),), (Share(2), Share(3), Share(percent=100))]
-    ),
+    plan_of,
+    waves=st.sampled_from([[Share(1), ALL], [ALL], [Share(2), Share(3), ALL]]),
     max_unavailable=st.sampled_from([Share(1), Share(3), Share(percent=50)]),
-    domain=st.sampled_from([None, FailureDomain("site"), FailureDomain("site", Share(percent=50))]),
-    soak_seconds=st.sampled_from([0.0, 60.0]),
+    failure_domain=st.sampled_from([None, domain(), domain(maxUnavailable="50%")]),
+    soak_seconds=st.sampled_from([0, 60]),
     max_failures=st.integers(0, 2),
-    on_failure=st.sampled_from(list(OnFailure)),
-    node_seconds=st.just(300.0),
-    stage_seconds=st.sampled_from([0.0, 100.0]),
-    gates=st.sampled_from([(), (PlannedGate("job", 60.0), PlannedGate("person", 600.0, needs_approval=True))]),
+    on_failure=st.sampled_from(["halt", "reverse"]),
+    stage_timeout_seconds=st.sampled_from([0, 100]),
+    gates=st.sampled_from([[], [gate_of("job"), gate_of("person", approval=True)]]),
 )
 events = st.lists(st.tuples(st.integers(0, 7), reports, st.floats(0, 200)), max_size=60)
 STOPPED = {Phase.HALTED, Phase.REVERSING, Phase.REVERSED, Phase.ABORTED}
@@ -67,7 +69,7 @@ STOPPED = {Phase.HALTED, Phase.REVERSING, Phase.REVERSED, Phase.ABORTED}
 
 @settings(max_examples=400, deadline=None)
 @given(plans, events)
-def test_budgets_hold_and_every_roll_out_ends_or_says_why(plan: RolloutPlan, history: list[Any]) -> None:
+def test_budgets_hold_and_every_roll_out_ends_or_says_why(plan: RolloutProperties, history: list[Any]) -> None:
     labels = {f"n{number}": {"site": str(number % 2)} for number in range(8)}
     fleet = Fleet(plan, 8, labels)
     hand: set[str] = set()  # nodes that the roll-out does not begin itself
@@ -141,11 +143,11 @@ def check_budgets(fleet: Fleet, hand: set[str]) -> None:
     plan, nodes = fleet.plan, fleet.rollout.nodes.values()
     busy = [node for node in nodes if node.state.is_busy and node.name not in hand]
     assert len(busy) <= plan.max_unavailable.of(len(nodes))
-    if plan.domain:
+    if plan.failure_domain:
         for domain in {node.domain for node in busy}:
             members = sum(node.domain == domain for node in nodes)
             same = sum(node.domain == domain for node in busy)
-            assert same <= plan.domain.max_unavailable.of(members)
+            assert same <= plan.failure_domain.max_unavailable.of(members)
     updating = {node.wave for node in nodes if node.state is NodeState.UPDATING and node.name not in hand}
     assert fleet.rollout.state.reversing or all(wave <= fleet.rollout.state.wave for wave in updating)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from aks_flex_rp.rollouts.plan import PlannedGate, PlannedNode, Share, plan_waves
+from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
+from aks_flex_rp.rollouts.spec import Share
 from aks_flex_rp.rollouts.states import NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for, wakes_at
-from tests.unit.rp.rollouts.engine_fleet import ALL_AT_ONCE, PLAN, Fleet, state
+from tests.unit.rp.rollouts.engine_fleet import ALL, ALL_AT_ONCE, PLAN, Fleet, gate_of, plan_of, state
 
 
 def test_waves_follow_one_another_with_soak() -> None:
@@ -59,7 +58,14 @@ def test_no_success_without_a_single_update() -> None:
 
 
 def test_no_success_if_the_only_updated_node_is_deleted() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),)), 2)
+    fleet = Fleet(
+        plan_of(
+            waves=[
+                ALL,
+            ]
+        ),
+        2,
+    )
     fleet.report("n1", offline=True)
     fleet.update_first_node()
     fleet.report("n0", gone="It was deleted.")
@@ -69,7 +75,7 @@ def test_no_success_if_the_only_updated_node_is_deleted() -> None:
 
 
 def test_restart_after_a_wave_lost_all_its_nodes_to_an_earlier_one() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0, waves=(Share(1), Share(percent=100))), 2)
+    fleet = Fleet(plan_of(stage_timeout_seconds=100, waves=[Share(1), ALL]), 2)
     fleet.report("n0", offline=True)
     fleet.step()
     fleet.report("n1", offline=True)
@@ -80,7 +86,7 @@ def test_restart_after_a_wave_lost_all_its_nodes_to_an_earlier_one() -> None:
 
 
 def test_node_that_fills_a_wave_is_asked_to_download() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 6)
+    fleet = Fleet(plan_of(stage_timeout_seconds=100), 6)
     for name in ("n0", "n1", "n2"):  # this wave and the next one
         fleet.report(name, offline=True)
     fleet.now += 90
@@ -93,7 +99,7 @@ def test_node_that_fills_a_wave_is_asked_to_download() -> None:
 
 
 def test_node_that_returns_soaks_with_the_wave_that_runs() -> None:
-    fleet = Fleet(replace(PLAN, waves=(Share(2), Share(percent=100)), max_unavailable=Share(9)), 4)
+    fleet = Fleet(plan_of(waves=[Share(2), ALL], max_unavailable=Share(9)), 4)
     fleet.report("n1", offline=True)
     fleet.update_first_node()
     fleet.now += 60
@@ -125,8 +131,17 @@ def test_windows_are_waited_for() -> None:
 
 
 def test_gates_run_in_order_and_failure_stops() -> None:
-    gates = (PlannedGate("job", 60.0), PlannedGate("query", 60.0))
-    fleet = Fleet(replace(PLAN, waves=(Share(percent=100),), soak_seconds=0.0, gates=gates), 1)
+    gates = [gate_of("job"), gate_of("query")]
+    fleet = Fleet(
+        plan_of(
+            waves=[
+                ALL,
+            ],
+            soak_seconds=0,
+            gates=gates,
+        ),
+        1,
+    )
     fleet.update_first_node()
     assert [each.gate for each in fleet.gates] == ["job"]
     fleet.rollout.gate_answered(0, "job", fleet.now, passed=True, message="2 Jobs")
@@ -138,7 +153,7 @@ def test_gates_run_in_order_and_failure_stops() -> None:
 
 
 def test_next_wave_is_staged_before_it_begins() -> None:
-    fleet = Fleet(replace(PLAN, stage_seconds=100.0), 4)
+    fleet = Fleet(plan_of(stage_timeout_seconds=100), 4)
     assert fleet.step() == []
     assert fleet.staged == [Stage("n0", 2), Stage("n1", 2)]  # this wave and the next one
     assert waits_for(fleet.rollout, fleet.now) == ["n0: its downloads"]
@@ -184,6 +199,6 @@ def test_paused_roll_out_begins_nothing(paused: bool) -> None:
 
 
 def test_canaries_come_first_and_offline_nodes_last() -> None:
-    plan = replace(PLAN, canary={"tier": "canary"})
+    plan = plan_of(canary_selector={"tier": "canary"})
     nodes = [PlannedNode("a"), PlannedNode("b", {"tier": "canary"}), PlannedNode("c", late=True), PlannedNode("d")]
     assert plan_waves(plan, nodes) == [["b"], ["a"], ["d", "c"]]
