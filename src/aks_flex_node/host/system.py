@@ -98,7 +98,7 @@ class LiveSystem:
                 _run(action)
 
 
-COMMANDS = {
+COMMANDS: dict[type[Action], tuple[str, ...]] = {  # of an action on its subject
     LoadModule: ("modprobe", "--"),
     SwapOff: ("swapoff", "--"),
     EnableUnit: ("systemctl", "enable", "--quiet", "--no-reload", "--"),
@@ -109,6 +109,8 @@ COMMANDS = {
 
 def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
     """Returns the command of an action, its input, and its time limit."""
+    if prefix := COMMANDS.get(type(action)):
+        return (*prefix, action.subject), b"", UNIT_SECONDS
     match action:
         case Run(argv, _, text, seconds):
             return argv, text, seconds
@@ -120,10 +122,6 @@ def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
         case SwapOn(device, priority):
             options = ("--priority", str(priority)) if priority >= 0 else ()
             return ("swapon", *options, "--", device), b"", UNIT_SECONDS
-        case LoadModule(name) | EnableUnit(name) | DisableUnit(name) | StopUnit(name):
-            return (*COMMANDS[type(action)], name), b"", UNIT_SECONDS
-        case SwapOff(device):
-            return (*COMMANDS[SwapOff], device), b"", UNIT_SECONDS
     raise TypeError(f"{action!r} has no command")
 
 

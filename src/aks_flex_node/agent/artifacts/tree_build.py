@@ -180,23 +180,20 @@ class TreeBuild:
         """Fetches and unpacks one artifact, and completes the tree after the last one. Raises nothing."""
         progress = self.progress[artifact]
         try:
-            self._fetch_and_stage(artifact, progress)
+            return self._fetch_and_stage(artifact, progress)
         except ArtifactError as error:
-            progress.set_state(TransferState.FAILED)
-            self.fail(error)
+            failure = error
         except OSError as error:
-            progress.set_state(TransferState.FAILED)
-            self.fail(
-                ArtifactError(
-                    "artifact-store-not-writable",
-                    f"{self.tree.component} {self.tree.version} could not be stored: {error}.",
-                    f"Run `findmnt -T {self.tree.staging.parent}` and `dmesg | tail`. If the file system is mounted "
-                    "read-only, mount it read-write, then run the same command again.",
-                )
+            failure = ArtifactError(
+                "artifact-store-not-writable",
+                f"{self.tree.component} {self.tree.version} could not be stored: {error}.",
+                f"Run `findmnt -T {self.tree.staging.parent}` and `dmesg | tail`. If the file system is mounted "
+                "read-only, mount it read-write, then run the same command again.",
             )
         except Exception as error:  # otherwise wait() would never return
-            progress.set_state(TransferState.FAILED)
-            self.fail(unexpected_error(artifact, error))
+            failure = unexpected_error(artifact, error)
+        progress.set_state(TransferState.FAILED)
+        return self.fail(failure)
 
     def fail(self, error: ArtifactError) -> None:
         """Records the first error. Waiters see it after the partial tree has been removed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.reconcile import observer, planner
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.machine import Machine
-    from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
 
 FSTAB = "/etc/fstab"
@@ -64,13 +61,7 @@ def with_swap(fstab: bytes) -> bytes:
     return re.sub(rb"(?m)^" + DISABLED_LINE_PREFIX.encode(), b"", fstab)
 
 
-def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
-    facts = observer.observe(host, spec, owned)
-    return replace(
-        facts,
-        entries={**facts.entries, FSTAB: host.stat(FSTAB)},
-        contents={**facts.contents, FSTAB: host.read(FSTAB)},
-    )
+observe = observer.observing(FSTAB)
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from aks_flex_node.host.system import parse_swaps, sysctl_path
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 UNVERIFIED = "was not verified with a digest of a trusted source"
@@ -100,6 +100,17 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
         broken_links=frozenset(_broken_links(host, spec, entries)),
         asides=frozenset(path for path in owned.paths if host.stat(aside_path(path))),
     )
+
+
+def observing(path: str) -> Callable[[Host, Spec, OwnedResources], Facts]:
+    """Returns a function that observes also a file which the component edits, but does not own."""
+
+    def observe_with_file(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
+        facts = observe(host, spec, owned)
+        entries, contents = {**facts.entries, path: host.stat(path)}, {**facts.contents, path: host.read(path)}
+        return replace(facts, entries=entries, contents=contents)
+
+    return observe_with_file
 
 
 def _broken_links(host: Host, spec: Spec, entries: Mapping[str, FileEntry | None]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.templates import render_template
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.machine import Machine
-    from aks_flex_node.agent.reconcile.ledger import OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
-    from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
 
 NAME = "aks-flex-node-vpn.service"
@@ -60,11 +57,6 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     )
 
 
-def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
-    facts = observer.observe(host, spec, owned)
-    return replace(facts, contents={**facts.contents, HOSTS: host.read(HOSTS)})
-
-
 def removal(facts: Facts) -> Iterator[Action]:
     yield from planner.removal(facts)
     # Also if the ledger does not record the lines.
@@ -80,4 +72,4 @@ def without_managed_lines(text: bytes) -> bytes:
     return b"".join(line for line in lines if not line.rstrip().endswith(HOSTS_MARK.encode()))
 
 
-COMPONENT = Component("vpn", "VPN client", desired, observe, removal=removal)
+COMPONENT = Component("vpn", "VPN client", desired, observer.observing(HOSTS), removal=removal)

@@ -107,12 +107,12 @@ class NodeOperations:
     def is_node_missing(self, config: NodeConfig) -> bool:
         """Returns whether the cluster responds that the Node does not exist."""
         with explain_refusal():
-            return nodes.is_missing(self.api_for(config), self.node_name(config))
+            return nodes.is_missing(*self._node(config))
 
     def node_uid(self, config: NodeConfig) -> str:
         """Returns the UID of the Node; empty if it is unknown."""
         with contextlib.suppress(ClusterError, ApiStatusError):
-            node = nodes.find(self.api_for(config), self.node_name(config))
+            node = nodes.find(*self._node(config))
             return node.uid if node else ""
         return ""
 
@@ -135,13 +135,13 @@ class NodeOperations:
 
     def check_health(self, engine: Engine, expected: ExpectedHealth) -> None:
         with self.step("health-check", "node healthy"):
-            api = self.api_for(engine.config)
-            name, environment = self.node_name(engine.config), replace(self.environment, api=api)
+            api, name = self._node(engine.config)
+            environment = replace(self.environment, api=api)
             HealthCheck(self.host, engine.config, name, api, environment, self.progress.note).run(expected)
 
     def snapshot(self, config: NodeConfig, *, drained: bool) -> NodeBaseline:
         """Records versions and running pods of the node before any change."""
-        api, name = self.api_for(config), self.node_name(config)
+        api, name = self._node(config)
         with explain_refusal():
             node = nodes.find(api, name)
             pods = [pod for pod in nodes.pods(api, name) if not (drained and nodes.is_evictable(pod))]
@@ -156,7 +156,7 @@ class NodeOperations:
 
     def drain(self, config: NodeConfig, seconds: float) -> None:
         """Cordons the node and evicts its pods; raises ClusterError when pods remain after the time limit."""
-        api, name = self.api_for(config), self.node_name(config)
+        api, name = self._node(config)
         with self.step("drain", "pods evicted"), explain_refusal():
             node = nodes.find(api, name)
             if node is None and nodes.is_missing(api, name):
@@ -177,15 +177,15 @@ class NodeOperations:
 
     def uncordon(self, config: NodeConfig) -> None:
         with explain_refusal():
-            if nodes.uncordon(self.api_for(config), self.node_name(config)):
+            if nodes.uncordon(*self._node(config)):
                 self.progress.note("Node uncordoned.")
 
     def label(self, config: NodeConfig) -> None:
         """Applies the labels to the Node. Labels that a node must not set on itself are skipped with a note."""
-        api, known = self.api_for(config), self.node_state(config)
+        (api, name), known = self._node(config), self.node_state(config)
         desired = kubelet.labels(config)
         with explain_refusal():
-            node = nodes.find(api, self.node_name(config))
+            node = nodes.find(api, name)
             try:
                 changed = nodes.sync_labels(api, node, desired, frozenset(known.labels.split())) if node else []
             except ApiStatusError as refusal:
@@ -202,11 +202,11 @@ class NodeOperations:
         words = "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
         with contextlib.suppress(ClusterError, ApiStatusError):
             text = redact_output(message, queries=True)
-            nodes.report_rollback(self.api_for(config), self.node_name(config), words, text)
+            nodes.report_rollback(*self._node(config), words, text)
 
     def clear_rollback(self, config: NodeConfig) -> None:
         with contextlib.suppress(ClusterError, ApiStatusError):
-            nodes.clear_rollback(self.api_for(config), self.node_name(config))
+            nodes.clear_rollback(*self._node(config))
 
     def remove_unused_certificates(self, config: NodeConfig) -> None:
         for action in credentials.unused_certificates(self.host, config):
@@ -215,6 +215,10 @@ class NodeOperations:
     def server_version(self, config: NodeConfig) -> str:
         with explain_refusal():
             return str(self.api_for(config).get("/version").get("gitVersion", ""))
+
+    def _node(self, config: NodeConfig) -> tuple[ApiClient, str]:
+        """Returns a client of the API server, and the name of the Node."""
+        return self.api_for(config), self.node_name(config)
 
     def node_name(self, config: NodeConfig) -> str:
         """Returns the name with which the machine joined, even if the host name has changed since."""
