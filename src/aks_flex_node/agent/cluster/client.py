@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3.exceptions import HTTPError
 
     from aks_flex_node.settings.models import NodeConfig
 
@@ -160,10 +162,10 @@ class ApiStream:
                     rest = bytearray(last)
                     yield from (line for line in complete if line.strip())
                 if len(rest) > MAX_LINE_BYTES:
-                    raise ValueError("a line is too long")
+                    raise unexpected_answer_error(self._server, "a line is too long")
                 if time.monotonic() > end:
                     raise RequestTimeout(self._seconds)
-        except (HTTPError, OSError, ValueError) as error:
+        except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
 
     def stop(self) -> None:
@@ -208,54 +210,38 @@ def unexpected_answer_error(server: str, cause: str) -> ClusterError:
     )
 
 
-def explain_connection_error(server: str, error: Exception) -> ClusterError:
+def explain_connection_error(server: str, error: HTTPError | OSError) -> ClusterError:
     """Converts a connection error into a ClusterError with cause and hint."""
-    cause = str(error)
-    if "certificate has expired" in cause or "certificate is not yet valid" in cause:
-        return ClusterError(
-            "api-server-untrusted",
-            f"The certificate of {server} is expired or not yet valid according to this machine's clock.",
-            "Check the clock with `date`. If it is correct, renew the API server's certificate.",
-        )
-    if "CERTIFICATE_VERIFY_FAILED" in cause or "certificate verify failed" in cause:
+    from urllib3.exceptions import NameResolutionError
+
+    from aks_flex_node.agent.http.connections import exception_chain, explain_failure, find_certificate_error
+
+    if untrusted := find_certificate_error(error):
+        if "expired" in untrusted.verify_message or "not yet valid" in untrusted.verify_message:
+            return ClusterError(
+                "api-server-untrusted",
+                f"The certificate of {server} is expired or not yet valid according to this machine's clock.",
+                "Check the clock with `date`. If it is correct, renew the API server's certificate.",
+            )
         return ClusterError(
             "api-server-untrusted",
             f"The certificate of {server} is not signed by the configured cluster CA.",
             "Compare `node.kubelet.caCertData` with `certificate-authority-data` of a working kubeconfig.",
         )
-    if any(phrase in cause for phrase in ("Name or service not known", "name resolution", "NameResolutionError")):
+    if any(isinstance(each, NameResolutionError | socket.gaierror) for each in exception_chain(error)):
         return ClusterError(
             "api-server-name-not-resolved",
             f"The host name in {server} cannot be resolved.",
             "Check `node.kubelet.serverURL` and the name servers in `/etc/resolv.conf`.",
             retryable=True,
         )
+    cause = explain_failure(error, server, None, API_LIMITS.stall_seconds).cause
     return ClusterError(
         "api-server-unreachable",
-        f"{server} cannot be reached: {_cause(server, error)}.",
+        f"The API server {server} cannot be reached: {cause}.",
         "Check `node.kubelet.serverURL`, and that no firewall blocks the connection.",
         retryable=True,
     )
-
-
-def _cause(server: str, error: Exception) -> str:
-    from urllib3.exceptions import HTTPError
-
-    from aks_flex_node.agent.http.connections import explain_failure
-
-    if isinstance(error, RequestTimeout) or (isinstance(error, HTTPError) and not known_phrase(str(error))):
-        return explain_failure(error, server, None, API_LIMITS.stall_seconds).cause
-    # Shortens a nested connection error to its cause.
-    cause = str(error)
-    return known_phrase(cause) or cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
-
-
-KNOWN_PHRASES = ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer")
-
-
-def known_phrase(cause: str) -> str:
-    found = next((each for each in KNOWN_PHRASES if each.lower() in cause.lower()), "")
-    return found[:1].lower() + found[1:]
 
 
 MIN_TOKEN_SECONDS = 30.0  # remaining lifetime that a cached token must have

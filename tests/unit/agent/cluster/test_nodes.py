@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from typing import Any
 
 import pytest
+from urllib3.connection import HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, ProtocolError, SSLError
 
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, explain_connection_error
@@ -261,36 +265,33 @@ def test_mark_left_sets_an_annotation() -> None:
     assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT_ANNOTATION]
 
 
+def certificate_error(message: str) -> SSLError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = message
+    return SSLError(error)
+
+
+HERE = HTTPSConnection("c")
+
+
 @pytest.mark.parametrize(
     ("cause", "name", "words"),
     [
-        (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate",
-            "api-server-untrusted",
-            "caCertData",
-        ),
-        (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid (_ssl.c:1006)",
-            "api-server-untrusted",
-            "clock",
-        ),
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired", "api-server-untrusted", "clock"),
-        ("NameResolutionError(\"Failed to resolve 'c'\")", "api-server-name-not-resolved", "serverURL"),
-        ("[Errno -2] Name or service not known", "api-server-name-not-resolved", "resolv.conf"),
-        ("[Errno 111] Connection refused", "api-server-unreachable", "cannot be reached: connection refused."),
-        ("Connection to c timed out. (connect timeout=5.0)", "api-server-unreachable", "timed out"),
-        ("[Errno 113] No route to host", "api-server-unreachable", "no route to host"),
-        (
-            "('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
-            "api-server-unreachable",
-            "reset",
-        ),
-        ("something: odd", "api-server-unreachable", "cannot be reached: odd."),
-        ("", "api-server-unreachable", "unknown cause"),
+        (certificate_error("unable to get local issuer certificate"), "api-server-untrusted", "caCertData"),
+        (certificate_error("certificate is not yet valid"), "api-server-untrusted", "clock"),
+        (certificate_error("certificate has expired"), "api-server-untrusted", "clock"),
+        (NameResolutionError("c", HERE, socket.gaierror(-2, "x")), "api-server-name-not-resolved", "serverURL"),
+        (socket.gaierror(-2, "Name or service not known"), "api-server-name-not-resolved", "resolv.conf"),
+        (ConnectionRefusedError(111, "x"), "api-server-unreachable", "cannot be reached: c refused the connection."),
+        (ConnectTimeoutError(HERE, "x"), "api-server-unreachable", "timed out"),
+        (OSError(113, "No route to host"), "api-server-unreachable", "No route to host"),
+        (ProtocolError("x", ConnectionResetError(104, "x")), "api-server-unreachable", "interrupted"),
+        (OSError("odd"), "api-server-unreachable", "the connection to c failed (OSError)."),
     ],
+    ids=repr,
 )
-def test_api_server_connection_error_is_explained(cause: str, name: str, words: str) -> None:
-    error = explain_connection_error("https://c", OSError(cause))
+def test_api_server_connection_error_is_explained(cause: HTTPError | OSError, name: str, words: str) -> None:
+    error = explain_connection_error("https://c", cause)
     assert error.name == name
     assert words in str(error)
     assert error.retryable is (name != "api-server-untrusted")
