@@ -200,7 +200,7 @@ class StatusPublisher:
         publish(engine.host, facts.collect_status(engine, self._observed(session)))
 
     def _observed(self, session: Session) -> facts.ObservedNode:
-        health, found = session.health, session.drift.found
+        health = session.health
         if health.node:
             node = facts.describe_node(session.node.host, session.node.name, health.node)
         else:
@@ -208,8 +208,7 @@ class StatusPublisher:
             node = {"name": session.node.name, "status": status, "message": health.api_error}
         return facts.ObservedNode(
             node,
-            [f"{one.component}: {one.description}" for one in found],
-            [one.description for one in found if one.damage],
+            session.drift.found,
             self._arc,
             [session.node.units.unit(f"{name}.service") for name in facts.SERVICES],
         )

@@ -12,7 +12,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_a
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.config_sources.selection import describe_source
 from aks_flex_node.agent.daemon import daemon_state
-from aks_flex_node.agent.drift.detection import blocked_services
+from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
@@ -20,12 +20,10 @@ from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STA
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine, distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import Action, MakeLink, PlaceTree
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
+    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host, UnitState
     from aks_flex_node.settings.models import NodeConfig
 
@@ -70,8 +69,7 @@ class ObservedNode:
     """What is expensive to observe. The daemon knows it from its own checks."""
 
     node: Document  # of `node_status`
-    drift: list[str] | None  # None if unknown: a machine that is not a node has no desired state
-    damaged: list[str] | None  # the drift of programs
+    drift: Sequence[Drift] | None  # None if unknown: a machine that is not a node has no desired state
     arc: Document
     services: list[UnitState]  # of `SERVICES`
 
@@ -79,13 +77,9 @@ class ObservedNode:
 def status(engine: Engine, api: ApiClient | None = None) -> Document:
     state = node_state.load(engine.host, engine.config)
     known_well = state.phase is node_state.Phase.NODE_JOINED and engine.config_complete
-    plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     found = ObservedNode(
         node_status(engine, api),
-        None if plans is None else drift_lines(plans),
-        None
-        if plans is None
-        else [line for plan in plans for action in plan.actions if (line := _describe_damage(plan, action))],
+        detect_drift(engine, self_update.compared_components(engine)) if known_well else None,
         arc_status(engine),
         [engine.host.unit(f"{name}.service") for name in SERVICES],
     )
@@ -100,7 +94,7 @@ def arc_status(engine: Engine) -> Document:
 
 def collect_status(engine: Engine, observed: ObservedNode) -> Document:
     """Returns the status without the events of the log."""
-    config = engine.config
+    config, drift = engine.config, observed.drift
     state = node_state.load(engine.host, config)
     return {
         "timestamp": format_utc(),
@@ -120,8 +114,8 @@ def collect_status(engine: Engine, observed: ObservedNode) -> Document:
         },
         "certificate": certificate_status(engine),
         "daemon": daemon_status(engine),
-        "drift": observed.drift,
-        "damaged": observed.damaged,
+        "drift": None if drift is None else [f"{one.component}: {one.description}" for one in drift],
+        "damaged": None if drift is None else [one.description for one in drift if one.damage],
     }
 
 
@@ -238,20 +232,6 @@ def installed_versions(engine: Engine) -> dict[str, str]:
 def certificate_status(engine: Engine) -> Document | None:
     path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
     return certificates.describe_expiry(engine.host.read(path) or b"")
-
-
-def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
-    actions = [f"{plan.component}: {action.description}" for plan, action in distinct_actions(plans)]
-    return [*actions, *(f"{plan.component}: {why}" for plan in plans for _, why in blocked_services(plan))]
-
-
-def _describe_damage(plan: ComponentPlan, action: Action) -> str:
-    match action:
-        case PlaceTree(_, path):
-            return f"the programs at {path} are damaged ({plan.facts.damage[path]})"
-        case MakeLink(path, target):
-            return f"{path} does not point to {target}"
-    return ""
 
 
 def health_problems(found: Document) -> list[str]:

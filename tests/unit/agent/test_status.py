@@ -115,11 +115,12 @@ def test_status_lists_drift_of_a_joined_node(tmp_path: Path) -> None:
     host = empty_host()
     node_state.write(host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED))
     found = status.status(engine_with(tmp_path, host))
-    assert "kubelet: start kubelet.service" in found["drift"]
+    assert "kubelet: kubelet.service is inactive" in found["drift"]
     assert len(found["drift"]) == len(set(found["drift"]))
     wrong = status.health_problems(found)
-    assert any(line.startswith("the programs at /opt/aks-flex-node/kubernetes/") for line in wrong)
-    assert any(line.startswith("/usr/local/bin/kubelet does not point to /opt/aks-flex-node/") for line in wrong)
+    program = next(line for line in wrong if line.startswith("/opt/aks-flex-node/kubernetes/"))
+    assert program.endswith(" is damaged: not installed")
+    assert "/usr/local/bin/kubelet is missing" in wrong
 
 
 WELL: dict[str, Any] = {
