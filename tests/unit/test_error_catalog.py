@@ -17,8 +17,7 @@ import aks_flex_rp
 from aks_flex_node import error_catalog
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_rp.arm.errors import ArmError
-from aks_flex_rp.dashboard.help_page import HelpPage
-from aks_flex_rp.dashboard.page_renderer import PageRenderer, marked
+from aks_flex_rp.dashboard.page_renderer import HelpPage, PageRenderer, marked
 
 PACKAGES = ("aks_flex_node", "aks_flex_rp")
 MAX_ENTRIES = 120

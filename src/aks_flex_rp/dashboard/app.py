@@ -20,11 +20,10 @@ from aks_flex_rp.dashboard import page_renderer, page_request
 from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.enrolment_pages import EnrolmentPages
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
-from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
 from aks_flex_rp.dashboard.node_actions import NodeActions
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
-from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
+from aks_flex_rp.dashboard.page_renderer import ASSETS, HelpPage, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
 from aks_flex_rp.dashboard.pool_pages import PoolPages
 from aks_flex_rp.dashboard.rollout_pages import RolloutPages

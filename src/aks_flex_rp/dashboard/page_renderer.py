@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, cached_property
 from importlib.resources import files
@@ -14,11 +15,15 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from aks_flex_node import __version__, error_catalog
+from aks_flex_node.error_catalog import StatusName
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.arm.errors import ArmError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aks_flex_node.error_catalog import ErrorEntry
     from aks_flex_rp.dashboard.page_request import PageRequest
 
 ASSETS = {
@@ -111,14 +116,37 @@ def marked(text: str) -> Markup:
 def _code(found: re.Match[str]) -> str:
     code = f"<code>{found[1]}</code>"
     name = EXPLAIN_COMMAND.sub("", found[1])
-    return f'<a href="/ui/help/{name}">{code}</a>' if name in help_names() else code
+    return f'<a href="/ui/help/{name}">{code}</a>' if name in catalog() else code
 
 
 @cache
-def help_names() -> frozenset[str]:
-    """Returns the names of which the dashboard has a help page."""
-    errors = error_catalog.load_catalog("aks_flex_rp", "aks_flex_node")
-    return frozenset({*errors, *error_catalog.load_status_names()})
+def catalog() -> dict[str, ErrorEntry | StatusName]:
+    """Returns what the dashboard has a help page of, by name."""
+    return {**error_catalog.load_catalog("aks_flex_rp", "aks_flex_node"), **error_catalog.load_status_names()}
+
+
+@dataclass(frozen=True)
+class HelpPage:
+    """Serves the help page of an error, reason, event or metric."""
+
+    pages: PageRenderer
+
+    async def show(self, request: PageRequest) -> Response:
+        """Shows the entry of the name in the path."""
+        name = request.incoming.path_params["name"]
+        try:
+            entry = error_catalog.find_entry(name, catalog())
+        except CommandUsageError:
+            raise ArmError(404, "NotFound", f"The catalogue does not contain an entry named {name[:80]}.") from None
+        if isinstance(entry, StatusName):
+            kind = f"Reason of {entry.condition}" if entry.condition else entry.kind.capitalize()
+            cause, check, remedy, see = entry.meaning, "", entry.remedy, entry.see
+        else:
+            kind = f"Error: {entry.group}"
+            cause, check, remedy, see = entry.cause, entry.check, entry.remedy, ""
+        return self.pages.show(
+            "help", request, title=entry.name, kind=kind, cause=cause, check=check, remedy=remedy, see=see
+        )
 
 
 def asset(name: str) -> bytes:

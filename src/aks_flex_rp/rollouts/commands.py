@@ -24,7 +24,6 @@ from aks_flex_rp.resource.versions import is_older
 from aks_flex_rp.rollouts.active_rollout import stored_node
 from aks_flex_rp.rollouts.gate_specs import check_gates
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
-from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
 from aks_flex_rp.rollouts.spec import parse_rollout
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
 from aks_flex_rp.rollouts.waits import awaited_approval
@@ -32,7 +31,7 @@ from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.rollout_model import Heartbeat, StoredRollout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.validation import PoolTemplate
@@ -344,3 +343,45 @@ def _check_order(rollout: StoredRollout, what: str, gate: str) -> str:
         message = f"No gate{f' {gate!r}' if gate else ''} of the roll-out '{rollout.key}' waits for an approval."
         raise ArmError(409, "RolloutStateConflict", message)
     return waiting
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    late: bool = False  # belongs into the last wave: it is offline, or has no machine that could be updated
+
+
+def plan_waves(plan: RolloutProperties, nodes: Iterable[PlannedNode]) -> list[list[str]]:
+    """Returns the names of the nodes of each wave. The shares are cumulative, and the last wave has all that remain.
+
+    Nodes with the labels of the canary come first. Nodes that show nothing about the revision come last. In between,
+    nodes of different domains alternate, so that the budget of a domain seldom holds up the others.
+    """
+    known = sorted(nodes, key=lambda node: node.name)
+    late = [node for node in known if node.late]
+    able = [node for node in known if not node.late]
+    canaries = [node for node in able if plan.canary_selector and plan.canary_selector.items() <= node.labels.items()]
+    chosen = {node.name for node in canaries}
+    order = [*canaries, *_alternating(plan, [node for node in able if node.name not in chosen]), *late]
+    waves: list[list[str]] = []
+    done = 0
+    for number, share in enumerate(plan.waves, 1):
+        end = len(order) if number == len(plan.waves) else min(share.of(len(order)), len(able))
+        if number == 1 and canaries and len(plan.waves) > 1:
+            end = min(end, len(canaries))
+        waves.append([node.name for node in order[done:end]])
+        done = max(done, end)
+    return [wave for wave in waves if wave]
+
+
+def _alternating(plan: RolloutProperties, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
+    if plan.failure_domain is None:
+        return list(nodes)
+    counts: dict[str, int] = {}
+    keyed = []
+    for node in nodes:
+        value = plan.domain_of(node.labels)
+        counts[value] = counts.get(value, 0) + 1
+        keyed.append((counts[value], value, node.name, node))
+    return [node for *_, node in sorted(keyed, key=lambda each: each[:3])]

@@ -213,12 +213,9 @@ class RolloutController:
             rollout.is_due = True
 
     def _take_answers(self) -> None:
-        for answer in self._actions.take_answers():
-            rollout = self._known.get(answer.rollout)
-            if rollout:
-                rollout.engine.gate_answered(
-                    answer.wave, answer.gate, self._clock(), passed=answer.passed, message=answer.message
-                )
+        for (key, wave, gate), answer in self._actions.take_answers():
+            if rollout := self._known.get(key):
+                rollout.engine.gate_answered(wave, gate, self._clock(), passed=answer.passed, message=answer.message)
                 rollout.is_due = True
 
     async def _try_step(self, rollout: ActiveRollout) -> None:

@@ -180,10 +180,7 @@ class PrometheusServer:
         self._settings, self._threads = settings, threads
         self._http = GateHttpClient(f"Prometheus server {settings.name}", settings.ca_file)
 
-    async def run(self, run: GateRun, progress: GateProgress) -> GateAnswer:
-        spec = run.gate.prometheus
-        if spec is None:
-            raise AssertionError("The gate has another kind.")
+    async def run(self, spec: PrometheusGate, progress: GateProgress) -> GateAnswer:
         successes = 0
 
         async def evaluate() -> GateAnswer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aks_flex_rp import private_files
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.rollout_settings import RolloutSettings
-    from aks_flex_rp.rollouts.gate_specs import GateSpec
+    from aks_flex_rp.rollouts.gate_specs import GateSpec, JobGate
 
 CHECK_SECONDS = 10.0
 LAST_LOOK_SECONDS = 10.0  # at the Jobs of a gate whose time ended while the service was down
@@ -62,38 +63,39 @@ class GateRunner:
     async def clean_up(self, run: GateRun) -> None:
         """Deletes what a gate has created in the cluster."""
         if run.gate.job:
-            await self._jobs.clean_up(run)
+            await self._jobs.clean_up(run, run.gate.job)
 
     async def check(self, cluster: str, gates: Sequence[GateSpec]) -> list[Problem]:
         """Returns the problems of Job gates that the cluster sees. A cluster that cannot be reached sees none."""
         return [
             problem
             for number, gate in enumerate(gates)
-            if gate.job and (problem := await self._check_job(cluster, number, gate))
+            if gate.job and (problem := await self._check_job(cluster, number, gate, gate.job))
         ]
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _check_job(self, cluster: str, number: int, gate: GateSpec) -> Problem | None:
+    async def _check_job(self, cluster: str, number: int, gate: GateSpec, job: JobGate) -> Problem | None:
         try:
-            await within(CHECK_SECONDS, self._jobs.check(GateRun(cluster, "", "", 1, 0, (), gate, 0.0)))
+            with suppress(asyncio.TimeoutError):
+                await within(CHECK_SECONDS, self._jobs.check(GateRun(cluster, "", "", 1, 0, (), gate, 0.0), job))
         except GateRefusedError as error:
             return Problem(json_path("properties", "gates", number, "job"), str(error))
-        except asyncio.TimeoutError:
-            return None
         return None
 
     async def _work(self, run: GateRun, progress: GateProgress) -> GateAnswer:
         gate = run.gate
         if gate.job:
-            return await self._jobs.run(run, progress)
+            return await self._jobs.run(run, gate.job, progress)
         if gate.webhook:
             receiver = self._receivers.get(gate.webhook.receiver)
             return await receiver.run(run, progress) if receiver else _unknown("receiver", gate.webhook.receiver)
         if gate.prometheus:
             server = self._servers.get(gate.prometheus.server)
-            return await server.run(run, progress) if server else _unknown("server", gate.prometheus.server)
+            return (
+                await server.run(gate.prometheus, progress) if server else _unknown("server", gate.prometheus.server)
+            )
         raise AssertionError("A person answers an approval, and no runner.")
 
 

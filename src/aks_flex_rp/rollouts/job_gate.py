@@ -83,8 +83,7 @@ class JobGateRunner:
         """Creates the runner. `client` returns the client of a cluster, or raises FlexError."""
         self._client, self._clock, self._pause = client, clock, pause
 
-    async def run(self, run: GateRun, progress: GateProgress) -> GateAnswer:
-        spec = _spec(run)
+    async def run(self, run: GateRun, spec: JobGate, progress: GateProgress) -> GateAnswer:
         jobs = NodeJobs(run, spec, progress, self._client, self._clock, self._pause)
         try:
             await repeat(jobs.check, progress, self._pause)
@@ -93,30 +92,22 @@ class JobGateRunner:
             return GateAnswer.of(False, str(error))
         return GateAnswer.of(True, jobs.result())
 
-    async def clean_up(self, run: GateRun) -> None:
+    async def clean_up(self, run: GateRun, spec: JobGate) -> None:
         """Deletes the Jobs of a run with their pods. What remains, the cluster deletes after its time to live."""
-        spec = _spec(run)
         selector = {"labelSelector": f"{GATE_LABEL}={run.id}"}
         try:
             await self._client(run.cluster).request("DELETE", _jobs(spec), BACKGROUND, parameters=selector)
         except (ApiRefused, FlexError) as error:
             log.warning("The Jobs of the gate %s of roll-out %s remain: %s", run.gate.name, run.rollout, error)
 
-    async def check(self, run: GateRun) -> None:
+    async def check(self, run: GateRun, spec: JobGate) -> None:
         """Lets the cluster validate the Job without creating it. Raises GateRefusedError if it refuses it."""
-        spec = _spec(run)
         with suppress(GateUnavailableError, FlexError):
             client = self._client(run.cluster)
             await check_grant(client, spec.namespace)
             body = job_manifest(run, spec, "node", run.gate.timeout_seconds)
             work = client.request("POST", _jobs(spec), body, parameters={"dryRun": "All"})
             await asked(work, "create jobs", spec.namespace)
-
-
-def _spec(run: GateRun) -> JobGate:
-    if run.gate.job is None:
-        raise AssertionError("The gate has another kind.")
-    return run.gate.job
 
 
 def _jobs(spec: JobGate) -> str:

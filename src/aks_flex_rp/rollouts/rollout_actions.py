@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.errors import ArmError
@@ -16,7 +16,7 @@ from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.notify.node_events import NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.resource.effective import changed_values
-from aks_flex_rp.rollouts.gate_run import GateRun
+from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
 from aks_flex_rp.rollouts.node_reports import node_report
 from aks_flex_rp.rollouts.states import NodeState, Phase
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
@@ -48,27 +48,18 @@ EVENTS_OF_PHASES = {
     Phase.ABORTED: NodeEventKind.ROLLOUT_ABORTED,
 }
 
+GateKey = tuple["RolloutId", int, str]  # roll-out, wave and gate
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a gate said."""
-
-    rollout: RolloutId
-    wave: int
-    gate: str
-    passed: bool
-    message: str
 
 
 class RolloutActions:
     def __init__(self, commands: NodeCommands, gates: GateRunner) -> None:
         self._commands, self._gates = commands, gates
         self._context, self._store = commands.context, commands.context.store
-        self._running: dict[tuple[RolloutId, int, str], asyncio.Task[None]] = {}
-        self._ended: set[tuple[RolloutId, int, str]] = set()  # gates whose answer nothing waits for
-        self._answers: list[Answer] = []
+        self._running: dict[GateKey, asyncio.Task[None]] = {}
+        self._ended: set[GateKey] = set()  # gates whose answer nothing waits for
+        self._answers: list[tuple[GateKey, GateAnswer]] = []
 
     def last_seen(self, cluster: str, node: str) -> float:
         """Returns the last heartbeat of a node at this replica, which may not be stored yet."""
@@ -242,13 +233,13 @@ class RolloutActions:
         key = (rollout, action.wave, action.gate)
         try:
             answer = await self._gates.run(run)
-            self._answers.append(Answer(*key, answer.passed, answer.message))
+            self._answers.append((key, answer))
         except asyncio.CancelledError:
             if key not in self._ended:
                 raise
         except Exception as error:
             log.exception("The gate %s of the roll-out %s failed.", action.gate, run.rollout)
-            self._answers.append(Answer(*key, passed=False, message=f"The gate could not be run: {error!r}"))
+            self._answers.append((key, GateAnswer(False, f"The gate could not be run: {error!r}")))
         self._running.pop(key, None)
         self._ended.discard(key)
         try:
@@ -256,7 +247,7 @@ class RolloutActions:
         except Exception:
             log.exception("What the gate %s created could not be removed.", action.gate)
 
-    def take_answers(self) -> list[Answer]:
+    def take_answers(self) -> list[tuple[GateKey, GateAnswer]]:
         answers, self._answers = self._answers, []
         return answers
 

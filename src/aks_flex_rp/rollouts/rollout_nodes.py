@@ -4,20 +4,158 @@ for. No I/O.
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.rollouts.start_queue import StartQueue
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.rollouts.states import NodeState, Phase, Stage
-from aks_flex_rp.rollouts.waiting_nodes import WaitingNodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from aks_flex_rp.rollouts.spec import RolloutProperties
     from aks_flex_rp.rollouts.states import NodeReport, RolloutNode, RolloutState
 
+MAX_SHOWN = 10  # nodes for each kind of wait
 RETURN_SECONDS = 300.0  # in which nodes can report what they did while no replica ran
+
+
+class StartQueue:
+    """Which node may begin next: those that wait, within the budget of the roll-out and of each failure domain.
+
+    Every method takes constant time, so that a step of a roll-out costs the same in a large fleet.
+    """
+
+    def __init__(self, limit: int, domain_limits: Mapping[str, int] | None = None) -> None:
+        """`domain_limits` has the limit of each failure domain; None if there are no domains."""
+        self.limit = limit
+        self._domain_limits = domain_limits
+        self._waiting: dict[str, dict[str, None]] = {}  # by domain, in the order of arrival
+        self._startable: dict[str, None] = {}  # domains with waiting nodes and a free place
+        self._domains: dict[str, str] = {}  # of the waiting nodes
+        self._used: dict[str, str] = {}  # nodes that are unavailable, with their domains
+        self._used_in: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._domains)
+
+    @property
+    def waiting(self) -> list[str]:
+        return list(self._domains)
+
+    @property
+    def unavailable(self) -> list[str]:
+        return list(self._used)
+
+    def add(self, name: str, domain: str) -> None:
+        if name not in self._domains:
+            self._domains[name] = domain
+            self._waiting.setdefault(domain, {})[name] = None
+            self._update(domain)
+
+    def discard(self, name: str) -> None:
+        domain = self._domains.pop(name, None)
+        if domain is not None:
+            del self._waiting[domain][name]
+            self._update(domain)
+
+    def occupy(self, name: str, domain: str) -> None:
+        """Counts a node as unavailable."""
+        if name not in self._used:
+            self._used[name] = domain
+            self._used_in[domain] += 1
+            self._update(domain)
+
+    def release(self, name: str) -> None:
+        domain = self._used.pop(name, None)
+        if domain is not None:
+            self._used_in[domain] -= 1
+            self._update(domain)
+
+    def next(self) -> str | None:
+        """Returns a node that may begin, or None. It waits until it is discarded."""
+        if len(self._used) >= self.limit or not self._startable:
+            return None
+        domain = next(iter(self._startable))
+        del self._startable[domain]  # to the end: domains take turns
+        self._startable[domain] = None
+        return next(iter(self._waiting[domain]))
+
+    def _update(self, domain: str) -> None:
+        has_place = self._domain_limits is None or self._used_in[domain] < self._domain_limits.get(domain, 1)
+        if self._waiting.get(domain) and has_place:
+            self._startable.setdefault(domain)
+        else:
+            self._startable.pop(domain, None)
+
+
+class WaitingNodes:
+    """Nodes of a wave that cannot begin yet: away, outside of their maintenance window, or still downloading."""
+
+    def __init__(self) -> None:
+        self._away: dict[str, None] = {}
+        self._until: dict[str, float] = {}  # when a window opens, or the time for downloads is over
+        self._timers: list[tuple[float, str]] = []
+        self._urgent: dict[str, None] = {}  # nodes that are unavailable already, and need no place in the budget
+
+    def __bool__(self) -> bool:
+        return bool(self._away or self._until or self._urgent)
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether the wave is not complete without these nodes."""
+        return bool(self._until or self._urgent)
+
+    def hold(self, node: RolloutNode, now: float, staged_by: float) -> bool:
+        """Keeps the node if it cannot begin. `staged_by` is when it begins without its downloads."""
+        report = node.report
+        if report.is_away and not report.passive:
+            self._away[node.name] = None
+        elif (until := max(report.opens, staged_by)) > now and not report.passive:
+            self._until[node.name] = until
+            heapq.heappush(self._timers, (until, node.name))
+        elif node.state.is_busy:
+            self._urgent[node.name] = None
+        else:
+            return False
+        return True
+
+    def discard(self, name: str) -> None:
+        self._away.pop(name, None)
+        self._until.pop(name, None)
+        self._urgent.pop(name, None)
+
+    def next(self, queue: StartQueue) -> str | None:
+        """Returns the node that begins next, or None if there is none, or no place in the budget."""
+        return next(iter(self._urgent), None) or queue.next()
+
+    def due(self, now: float) -> list[str]:
+        """Returns the nodes whose time has come."""
+        found = []
+        while self._timers and self._timers[0][0] <= now:
+            until, name = heapq.heappop(self._timers)
+            if self._until.get(name) == until:
+                found.append(name)
+        return found
+
+    def wakes_at(self) -> float | None:
+        while self._timers and self._until.get(self._timers[0][1]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def describe(self, nodes: Mapping[str, RolloutNode], now: float) -> list[str]:
+        """Returns in words what the first of them wait for."""
+        found = []
+        for name in list(self._until)[:MAX_SHOWN]:
+            opens = nodes[name].report.opens
+            window = f"its maintenance window, which opens at {format_utc(opens)}"
+            failed = nodes[name].report.not_staged
+            downloads = f"its downloads, which failed: {failed}" if failed else "its downloads"
+            found.append(f"{name}: {window if opens > now else downloads}")
+        away = {True: "it is offline", False: "its updates are paused"}
+        return [*found, *(f"{name}: {away[nodes[name].report.offline]}" for name in list(self._away)[:MAX_SHOWN])]
 
 
 class RolloutNodes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aks_flex_rp.rollouts.rollout_nodes import MAX_SHOWN
 from aks_flex_rp.rollouts.states import NodeState, Phase
-from aks_flex_rp.rollouts.waiting_nodes import MAX_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

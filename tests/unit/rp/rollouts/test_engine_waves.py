@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_rp.rollouts.plan import PlannedNode, plan_waves
+from aks_flex_rp.rollouts.commands import PlannedNode, plan_waves
 from aks_flex_rp.rollouts.spec import Share
 from aks_flex_rp.rollouts.states import NodeState, Phase, Stage
 from aks_flex_rp.rollouts.waits import waits_for, wakes_at

@@ -30,6 +30,7 @@ from tests.unit.rp.rollouts.gate_builders import (
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient
+    from aks_flex_rp.rollouts.gate_specs import JobGate
 
 FAILED = condition("Failed", "Job has reached the specified backoff limit")
 NODES = tuple(f"edge-{number}" for number in range(45))
@@ -41,7 +42,12 @@ def gate(cluster: JobCluster) -> JobGateRunner:
 
 
 async def answer(cluster: JobCluster, run: GateRun) -> GateAnswer:
-    return await gate(cluster).run(run, GateProgress())
+    return await gate(cluster).run(run, spec_of(run), GateProgress())
+
+
+def spec_of(run: GateRun) -> JobGate:
+    assert run.gate.job
+    return run.gate.job
 
 
 def pod(**state: Any) -> dict[str, Any]:
@@ -50,8 +56,7 @@ def pod(**state: Any) -> dict[str, Any]:
 
 def test_job_is_pinned_to_its_node_and_bounded() -> None:
     run = run_of(job_gate(tolerations=[{"key": "a"}], affinity={"podAffinity": {}}))
-    assert run.gate.job
-    job = job_manifest(run, run.gate.job, "edge-1", 90.5)
+    job = job_manifest(run, spec_of(run), "edge-1", 90.5)
     spec = job["spec"]
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (0, 90, 690)
     pod_spec = spec["template"]["spec"]
@@ -68,8 +73,7 @@ def test_job_is_pinned_to_its_node_and_bounded() -> None:
 
 def test_template_may_mount_the_token_of_its_service_account() -> None:
     run = run_of(job_gate(automountServiceAccountToken=True))
-    assert run.gate.job
-    job = job_manifest(run, run.gate.job, "edge-1", 1)
+    job = job_manifest(run, spec_of(run), "edge-1", 1)
     assert job["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
@@ -199,8 +203,8 @@ async def test_jobs_that_ended_while_the_provider_was_down_count() -> None:
 async def test_gate_tells_what_the_pod_waits_for() -> None:
     cluster = JobCluster(outcome=lambda _: RUNNING)
     cluster.put(f"{PODS}/smoke-x", pod(waiting={"reason": "ImagePullBackOff", "message": "not found"}))
-    progress = GateProgress()
-    work = asyncio.create_task(gate(cluster).run(run_of(job_gate()), progress))
+    progress, run = GateProgress(), run_of(job_gate())
+    work = asyncio.create_task(gate(cluster).run(run, spec_of(run), progress))
     for _ in range(200):
         if "edge-1" in progress.text:
             break
@@ -230,7 +234,7 @@ async def test_clean_up_deletes_jobs_of_the_run_with_their_pods() -> None:
         return httpx2.Response(200, json={})
 
     cluster.answers[f"DELETE {JOBS}"] = delete
-    await gate(cluster).clean_up(run)
+    await gate(cluster).clean_up(run, spec_of(run))
     [request] = asked
     assert request.url.params["labelSelector"] == f"{GATE_LABEL}={run.id}"
     assert b'"propagationPolicy": "Background"' in request.content
