@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -62,6 +63,7 @@ def _is_local(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
+NAMESPACE = "aks_flex_rp"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -71,25 +73,19 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        self.requests = Counter(
-            "aks_flex_rp_requests",
-            "Requests, by operation and status code.",
-            ("operation", "status"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "aks_flex_rp_request_seconds",
+        counter = partial(Counter, namespace=NAMESPACE, registry=registry)
+        gauge = partial(Gauge, namespace=NAMESPACE, registry=registry)
+        histogram = partial(Histogram, namespace=NAMESPACE, registry=registry, buckets=SECONDS)
+        self.requests = counter("requests", "Requests, by operation and status code.", ("operation", "status"))
+        self.seconds = histogram(
+            "request_seconds",
             "Duration of requests in seconds, without the time for which a poll was held.",
             ("operation",),
-            buckets=SECONDS,
-            registry=registry,
         )
         self.joins = self._outcomes(
             "joins", "Finished join attempts, by outcome.", "issued", "joined", "failed", "refused"
         )
-        self.tokens = Counter(
-            "aks_flex_rp_tokens", "Bootstrap tokens, by event (minted, revoked).", ("event",), registry=registry
-        )
+        self.tokens = counter("tokens", "Bootstrap tokens, by event (minted, revoked).", ("event",))
         self.bundles = self._outcomes(
             "config_bundles", "Attempts to fetch a config bundle, by outcome.", "fetched", "refused"
         )
@@ -105,49 +101,30 @@ class Metrics:
             "refused",
             "unverifiable",
         )
-        self.rollout_seconds = Histogram(
-            "aks_flex_rp_rollout_step_seconds",
+        self.rollout_seconds = histogram(
+            "rollout_step_seconds",
             "Duration of the steps of all roll-outs in seconds.",
-            buckets=SECONDS,
-            registry=registry,
         )
-        self._rollouts = Gauge(
-            "aks_flex_rp_rollouts", "Pools, by the state of their newest roll-out.", ("state",), registry=registry
-        )
-        self._rollout_nodes = Gauge(
-            "aks_flex_rp_rollout_nodes", "Nodes of active roll-outs, by state.", ("state",), registry=registry
-        )
-        self._rollout_approvals = Gauge(
-            "aks_flex_rp_rollout_approvals_pending", "Roll-outs that wait for an approval.", registry=registry
-        )
-        self._rollout_progress = Gauge(
-            "aks_flex_rp_rollout_progress_timestamp_seconds",
+        self._rollouts = gauge("rollouts", "Pools, by the state of their newest roll-out.", ("state",))
+        self._rollout_nodes = gauge("rollout_nodes", "Nodes of active roll-outs, by state.", ("state",))
+        self._rollout_approvals = gauge("rollout_approvals_pending", "Roll-outs that wait for an approval.")
+        self._rollout_progress = gauge(
+            "rollout_progress_timestamp_seconds",
             "Time of the last progress of the active roll-out that is idle for longest; 0 without an active one.",
-            registry=registry,
         )
-        self._barred_revisions = Gauge(
-            "aks_flex_rp_barred_revisions", "Revisions of pools that failed and are barred.", registry=registry
-        )
-        self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
-        self.certificate = Gauge(
-            "aks_flex_rp_certificate_expiry_timestamp_seconds",
-            "Expiry time of the service's TLS certificate.",
-            registry=registry,
+        self._barred_revisions = gauge("barred_revisions", "Revisions of pools that failed and are barred.")
+        self.store_up = gauge("store_up", "Whether the store responds (1) or not (0).")
+        self.certificate = gauge(
+            "certificate_expiry_timestamp_seconds", "Expiry time of the service's TLS certificate."
         )
         outcomes = ("sent", "failed", "refused", "gone", "dropped", "expired")
         self.notifications = self._outcomes(
             "notifications", "Attempts to send a notification, by outcome.", *outcomes
         )
-        self._pending = Gauge("aks_flex_rp_notifications_pending", "Notifications in the outbox.", registry=registry)
-        self._nodes = Gauge("aks_flex_rp_nodes", "Nodes, by state.", ("state",), registry=registry)
-        self._outdated_nodes = Gauge(
-            "aks_flex_rp_nodes_outdated", "Nodes that have not applied their latest configuration.", registry=registry
-        )
-        self._unhealthy_nodes = Gauge(
-            "aks_flex_rp_nodes_degraded",
-            "Nodes that report a problem, whether they are Ready or not.",
-            registry=registry,
-        )
+        self._pending = gauge("notifications_pending", "Notifications in the outbox.")
+        self._nodes = gauge("nodes", "Nodes, by state.", ("state",))
+        self._outdated_nodes = gauge("nodes_outdated", "Nodes that have not applied their latest configuration.")
+        self._unhealthy_nodes = gauge("nodes_degraded", "Nodes that report a problem, whether they are Ready or not.")
         self.poll_not_modified = self.requests.labels(
             "poll", "304"
         )  # by far the most frequent label set, so it is looked up once
@@ -158,14 +135,14 @@ class Metrics:
 
         Prometheus sees no increase in a series that first appears with 1.
         """
-        counter = Counter(f"aks_flex_rp_{name}", help_text, ("outcome",), registry=self._registry)
+        counter = Counter(name, help_text, ("outcome",), NAMESPACE, registry=self._registry)
         for outcome in outcomes:
             counter.labels(outcome)
         return counter
 
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Registers a gauge whose value is read at each scrape."""
-        Gauge(f"aks_flex_rp_{name}", help_text, registry=self._registry).set_function(read)
+        Gauge(name, help_text, namespace=NAMESPACE, registry=self._registry).set_function(read)
 
     def set_fleet(self, counts: Iterable[FleetCount], pending: Iterable[PendingMessages]) -> None:
         """Sets the gauges of the fleet. All states are set, so that a state without nodes becomes 0."""
