@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.bounded_memory import BoundedCache, Throttle
+from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.nodes.identity_ownership import REMEDY, IdentityOwnership
 from aks_flex_rp.store.model import Conflict
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import PollCache, PollState
     from aks_flex_rp.callers import Caller, NodeRef
     from aks_flex_rp.store.base import Store
-    from aks_flex_rp.store.model import Document
 
 SHARED_CONDITION = "IdentityShared"
 WARN_SECONDS = 600.0  # between warnings of one node
@@ -79,20 +78,9 @@ class SharedIdentities:
         if found is None:
             return
         where = f"node {owner_node}" if owner_cluster == cluster else "a node of another cluster"
-        status = with_shared_identity(found.status, where, self._clock())
+        # The node's own conditions replace it as soon as it may report again.
+        message = f"The identity of this node signed in as {where}, so this node is not managed. {REMEDY}"
+        shared = condition(SHARED_CONDITION, "SignedInAsAnotherNode", message, self._clock())
+        status = with_condition(found.status, shared)
         with suppress(Conflict):  # the next warning shows it
             await self._store.report(cluster, node, status, found.last_seen, before=found.status)
-
-
-def with_shared_identity(status: Document, owner: str, now: float) -> Document:
-    """Returns the status with the condition. The node's own conditions replace it as soon as it may report again."""
-    conditions = status.get("conditions", ())
-    known = next((each for each in conditions if each["type"] == SHARED_CONDITION), None)
-    condition = {
-        "type": SHARED_CONDITION,
-        "status": "True",
-        "reason": "SignedInAsAnotherNode",
-        "message": f"The identity of this node signed in as {owner}, so this node is not managed. {REMEDY}",
-        "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
-    }
-    return {**status, "conditions": [*(each for each in conditions if each is not known), condition]}

@@ -14,13 +14,13 @@ from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_
 from aks_flex_node.api.enrolments import CLONED
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
-from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
+from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import node_busy
 from aks_flex_rp.notify import node_events
@@ -246,22 +246,16 @@ class MachineClaims:
 
 def with_conflict(status: Document, machines: MachineOwnership, name: str, now: float) -> Document:
     """Returns the status with the condition of a conflict, or without it when the conflict is over."""
-    conditions = list(status.get("conditions", ()))
-    known = next((each for each in conditions if each["type"] == CONFLICT_CONDITION), None)
-    others = [each for each in conditions if each["type"] != CONFLICT_CONDITION]
     other, owner = machines.conflict, machines.owner
     if other is None:
-        return status if known is None else {**status, "conditions": others}
+        others = [each for each in status.get("conditions", ()) if each["type"] != CONFLICT_CONDITION]
+        return {**status, "conditions": others} if "conditions" in status else status
     where = f" It lives on {owner.identity}." if owner else ""
-    condition = {
-        "type": CONFLICT_CONDITION,
-        "status": "True",
-        "reason": "TwoMachines",
-        "message": f"The machine {other.identity} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` "
-        "on the machine that is not to be this node, and join it as a node of its own.",
-        "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
-    }
-    return {**status, "conditions": [*others, condition]}
+    message = (
+        f"The machine {other.identity} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` on the "
+        "machine that is not to be this node, and join it as a node of its own."
+    )
+    return with_condition(status, condition(CONFLICT_CONDITION, "TwoMachines", message, now))
 
 
 def _moved_event(origin: RequestContext, node: Node, after: MachineOwnership, now: float) -> AuditEvent | None:

@@ -11,7 +11,7 @@ from aks_flex_node.timestamps import format_utc, format_utc_microseconds
 from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE
 from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
-from aks_flex_rp.node_cause import node_cause
+from aks_flex_rp.node_conditions import condition, node_cause
 from aks_flex_rp.resource import versions
 from aks_flex_rp.resource.effective import explain
 from aks_flex_rp.store.model import REFUSED_CONDITION
@@ -90,8 +90,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         status["conditions"] = [_left(each) for each in status["conditions"]]
     if join.machines.conflict is None:  # over, but the stored condition may not be updated yet
         status["conditions"] = [each for each in status["conditions"] if each["type"] != CONFLICT_CONDITION]
-    if pending := _pending(node):
-        status["conditions"] = [*status["conditions"], pending]
+    status["conditions"] += _pending(node)
     shown = {
         "machine": join.machines.shown and machine_document(join.machines.shown),
         "nodeKey": key_document(join.keys),
@@ -113,15 +112,9 @@ def _untested(node: Node) -> list[dict[str, Any]]:
     untested = versions.untested_versions(node.config)
     if not untested:
         return []
-    return [
-        {
-            "type": "VersionsTested",
-            "status": "False",
-            "reason": "VersionNotTested",
-            "message": versions.untested_message(untested),
-            "lastTransitionTime": format_utc(node.version),  # the configVersion is the time of the change
-        }
-    ]
+    since = node.version  # the configVersion is the time of the change
+    message = versions.untested_message(untested)
+    return [condition("VersionsTested", "VersionNotTested", message, since, status="False")]
 
 
 def _reused_url(node: Node) -> list[dict[str, Any]]:
@@ -129,64 +122,47 @@ def _reused_url(node: Node) -> list[dict[str, Any]]:
     second = node.join.machines.second_fetch
     if second is None:
         return []
-    return [
-        {
-            "type": "ConfigUrlReused",
-            "status": "True",
-            "reason": "SecondClient",
-            "message": f"The config URL was also used by {second.client}. It was refused. If you do not know this "
-            "client, create a new join command, which revokes the URL and its token.",
-            "lastTransitionTime": format_utc(second.at),
-        }
-    ]
+    message = (
+        f"The config URL was also used by {second.client}. It was refused. If you do not know this client, create a "
+        "new join command, which revokes the URL and its token."
+    )
+    return [condition("ConfigUrlReused", "SecondClient", message, second.at)]
 
 
 def _revoked_key(node: Node) -> list[dict[str, Any]]:
     """Returns a condition for a node whose key was revoked, and that so is not heard from any more."""
-    keys = node.join.keys
-    if not keys.is_revoked:
+    if not node.join.keys.is_revoked:
         return []
-    return [
-        {
-            "type": "NodeKeyRevoked",
-            "status": "True",
-            "reason": "RevokedByOperator",
-            "message": f"The key of {node.name} was revoked, so its polls and reports are refused, also those by "
-            "its Azure identity. To let the "
-            f"machine be {node.name} again, create a join command with `aks-flex-rp node join-command --name "
-            f"{node.name}` and run it on the machine.",
-            "lastTransitionTime": format_utc(keys.revoked_at),
-        }
-    ]
+    message = (
+        f"The key of {node.name} was revoked, so its polls and reports are refused, also those by its Azure "
+        f"identity. To let the machine be {node.name} again, create a join command with `aks-flex-rp node "
+        f"join-command --name {node.name}` and run it on the machine."
+    )
+    return [condition("NodeKeyRevoked", "RevokedByOperator", message, node.join.keys.revoked_at)]
 
 
 def key_document(keys: NodeKeys) -> dict[str, str]:
     """Returns the key of a node as the API shows it; empty if the node has none."""
+    key, state, since = keys.current, "Bound", keys.since
     if keys.is_revoked and keys.revoked:
-        last = keys.revoked[-1]
-        shown = {"thumbprint": last, "fingerprint": fingerprint(last), "state": "Revoked"}
-        return {**shown, "since": format_utc(keys.revoked_at)}
-    if not keys.current:
+        key, state, since = keys.revoked[-1], "Revoked", keys.revoked_at
+    if not key:
         return {}
-    shown = {"thumbprint": keys.current, "fingerprint": fingerprint(keys.current), "state": "Bound"}
-    return {**shown, "since": format_utc(keys.since)}
+    return {"thumbprint": key, "fingerprint": fingerprint(key), "state": state, "since": format_utc(since)}
 
 
-def _pending(node: Node) -> dict[str, Any] | None:
-    """Returns the condition of a joined node whose machine does not fetch the changed configuration by itself."""
+def _pending(node: Node) -> list[dict[str, Any]]:
+    """Returns a condition for a joined node whose machine does not fetch the changed configuration by itself."""
     join, version = node.join, str(node.version)
     if node.is_monitored or not join.is_joined or join.delivered in {None, node.version}:
-        return None
+        return []
     if node.status.get("appliedConfigVersion") == version:
-        return None
-    return {
-        "type": "ConfigurationPending",
-        "status": "True",
-        "reason": "NotMonitored",
-        "message": f"Configuration {version} is not applied, because {node.name} is not managed. To apply it, create "
-        f"a join command with `aks-flex-rp node join-command --name {node.name}` and run it on the machine.",
-        "lastTransitionTime": format_utc(node.version),
-    }
+        return []
+    message = (
+        f"Configuration {version} is not applied, because {node.name} is not managed. To apply it, create a join "
+        f"command with `aks-flex-rp node join-command --name {node.name}` and run it on the machine."
+    )
+    return [condition("ConfigurationPending", "NotMonitored", message, node.version)]
 
 
 def machine_document(machine: KnownMachine) -> dict[str, str]:
@@ -194,24 +170,19 @@ def machine_document(machine: KnownMachine) -> dict[str, str]:
     return machine.identity.to_document() | ({"since": format_utc(machine.since)} if machine.since else {})
 
 
-def _left(condition: dict[str, Any]) -> dict[str, Any]:
+def _left(reported: dict[str, Any]) -> dict[str, Any]:
     """Returns the Ready condition of a node whose Node was removed, which its last report cannot know."""
-    if condition["type"] != "Ready" or condition["status"] != "True":
-        return condition
+    if reported["type"] != "Ready" or reported["status"] != "True":
+        return reported
     message = "The node has left the cluster: its Node was removed."
-    return {**condition, "status": "Unknown", "reason": "NodeNotInCluster", "message": message}
+    return {**reported, "status": "Unknown", "reason": "NodeNotInCluster", "message": message}
 
 
-def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
-    if condition["type"] != "Ready":
-        return condition
-    return {
-        "type": "Ready",
-        "status": "Unknown",
-        "reason": "NodeNotReporting",
-        "message": f"The node has not reported since {format_utc(last_seen)}.",
-        "lastTransitionTime": format_utc(last_seen + SILENT_AFTER),
-    }
+def _silent(reported: dict[str, Any], last_seen: float) -> dict[str, Any]:
+    if reported["type"] != "Ready":
+        return reported
+    message = f"The node has not reported since {format_utc(last_seen)}."
+    return condition("Ready", "NodeNotReporting", message, last_seen + SILENT_AFTER, status="Unknown")
 
 
 def format_taint(taint: Mapping[str, str]) -> str:

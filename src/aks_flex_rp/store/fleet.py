@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_rp.join_state import URL_EXPIRED
-from aks_flex_rp.node_cause import condition_cause, is_problem
+from aks_flex_rp.node_conditions import condition_cause, is_problem
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 from aks_flex_rp.text_enum import TextEnum
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aks_flex_rp.cli import output
-from aks_flex_rp.node_cause import node_cause
+from aks_flex_rp.node_conditions import node_cause
 from aks_flex_rp.store import fleet
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}

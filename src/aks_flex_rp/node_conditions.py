@@ -1,14 +1,31 @@
-"""The cause that lists show for a node: why it did not join, is not Ready, or lacks its configuration. Pure."""
+"""Conditions of a node that the service sets, and the cause that lists show: why it did not join, is not Ready, or
+lacks its configuration. Pure.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IN_PROGRESS = frozenset({"InProgress", "Pending"})  # reasons of a configuration that is about to be applied
 NOT_JOINED = frozenset({"Created", "ConfigFetched", "BootstrapAttempted", "Left"})
+
+
+def condition(kind: str, reason: str, message: str, since: float, status: str = "True") -> dict[str, Any]:
+    times = {"lastTransitionTime": format_utc(since)}
+    return {"type": kind, "status": status, "reason": reason, "message": message, **times}
+
+
+def with_condition(status: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Returns a status with this condition. If it has one of its type already, the time of that remains."""
+    conditions = status.get("conditions", ())
+    known = next((each for each in conditions if each["type"] == new["type"]), None)
+    shown = {**new, "lastTransitionTime": known["lastTransitionTime"]} if known else new
+    return {**status, "conditions": [*(each for each in conditions if each is not known), shown]}
 
 
 def is_problem(kind: str, status: str) -> bool:
