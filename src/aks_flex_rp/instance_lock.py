@@ -33,15 +33,15 @@ class RunningInstance:
     keys: tuple[str, ...] = ()  # IDs of the loaded keys; values encrypted with any other key cannot be decrypted
 
 
+@dataclass
 class InstanceLock:
     """The exclusive right to run a service from a state directory."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
+    handle: int
 
     def publish(self, presence: RunningInstance) -> None:
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, json.dumps(asdict(presence)).encode(), 0)
+        os.ftruncate(self.handle, 0)
+        os.pwrite(self.handle, json.dumps(asdict(presence)).encode(), 0)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from aks_flex_node.errors import ConfigError
@@ -56,30 +57,30 @@ class Database(Protocol):
         ...
 
 
+@dataclass
 class SqliteDatabase:
     is_postgres: ClassVar[bool] = False
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    connection: sqlite3.Connection
 
     async def rows(self, text: str, *values: object) -> list[Row]:
-        return fetch_all(self._connection, text, values)
+        return fetch_all(self.connection, text, values)
 
     async def change(self, text: str, *values: object) -> int:
-        return self._connection.execute(text, named_parameters(values)).rowcount
+        return self.connection.execute(text, named_parameters(values)).rowcount
 
 
+@dataclass
 class PostgresDatabase:
     is_postgres: ClassVar[bool] = True
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    connection: Connection
 
     async def rows(self, text: str, *values: object) -> list[Row]:
-        return [tuple(row) for row in await self._connection.fetch(text, *values)]
+        return [tuple(row) for row in await self.connection.fetch(text, *values)]
 
     async def change(self, text: str, *values: object) -> int:
-        return int((await self._connection.execute(text, *values)).rpartition(" ")[2])
+        return int((await self.connection.execute(text, *values)).rpartition(" ")[2])
 
 
 @asynccontextmanager

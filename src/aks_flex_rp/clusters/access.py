@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.admission_policies import BINDING_PREFIX, EXEC_LABEL, RBAC
@@ -91,82 +92,74 @@ SETTLE_SECONDS = 15.0
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class AccessController:
     """Reconciles the access of the nodes of one cluster.
 
     Informed by the watch on bindings and by changes of nodes.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        client: KubeClient,
-        handler: ClusterEventHandler,
-        settle: float = SETTLE_SECONDS,
-        gone_after: float = LOST_AFTER_SECONDS,
-    ) -> None:
-        self._gone_after = gone_after
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._settle = settle
-        self._there: dict[
-            str, ClusterAccess | None
-        ] = {}  # by node; None if the binding differs from what the service creates
-        self._due: dict[str, float] = {}  # by node, since when
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    settle: float = SETTLE_SECONDS
+    gone_after: float = LOST_AFTER_SECONDS
+    # By node. None if the binding differs from what the service creates.
+    there: dict[str, ClusterAccess | None] = field(default_factory=dict)
+    due: dict[str, float] = field(default_factory=dict)  # by node, since when
 
     async def listed(self, items: list[KubeObject]) -> None:
-        self._there = {name: read_binding(item) for item in items if (name := binding_node(item))}
-        desired = await self._handler.all_granted_access(self._cluster)
-        for name in {*self._there, *desired}:
-            if self._there.get(name) != desired.get(name) or name not in desired:
+        self.there = {name: read_binding(item) for item in items if (name := binding_node(item))}
+        desired = await self.handler.all_granted_access(self.cluster)
+        for name in {*self.there, *desired}:
+            if self.there.get(name) != desired.get(name) or name not in desired:
                 self.mark_due(name)
 
     async def changed(self, kind: str, item: KubeObject) -> None:
         name = binding_node(item)
         if kind == "DELETED":
-            self._there.pop(name, None)
+            self.there.pop(name, None)
         elif name:
-            self._there[name] = read_binding(item)
+            self.there[name] = read_binding(item)
         if name:
-            self._due[name] = time.monotonic()  # another process is changing it now
+            self.due[name] = time.monotonic()  # another process is changing it now
 
     def mark_due(self, name: str | None) -> None:
         """Marks a node for reconciliation, because its desired access may have changed. None means all nodes."""
-        for one in self._there if name is None else [name]:
-            self._due.setdefault(one, time.monotonic())
+        for one in self.there if name is None else [name]:
+            self.due.setdefault(one, time.monotonic())
 
     async def clean_up(self) -> None:
         """Reconciles the nodes whose difference is old enough. A node that fails stays due."""
-        await handle_each(list(self._due), self._reconcile)
+        await handle_each(list(self.due), self._reconcile)
 
     async def _reconcile(self, name: str) -> None:
-        since = self._due[name]
-        if time.monotonic() - since < self._settle:
+        since = self.due[name]
+        if time.monotonic() - since < self.settle:
             return
-        desired = await self._handler.granted_access(self._cluster, name)
-        if desired is None and name in self._there:
+        desired = await self.handler.granted_access(self.cluster, name)
+        if desired is None and name in self.there:
             if await self._is_leaving(name):
-                self._due[name] = time.monotonic()  # check again later
+                self.due[name] = time.monotonic()  # check again later
                 return
-            if await withdraw_access(self._client, name):
-                log.info("%s: removed the access of the identity of node %s.", self._cluster, name)
-                await self._handler.on_access_withdrawn(self._cluster, name)
-        elif desired and desired.role and desired != self._there.get(name):
-            await grant_access(self._client, name, desired)
-            log.info("%s: corrected the access of the identity of node %s.", self._cluster, name)
-        if self._due.get(name) == since:  # otherwise it changed meanwhile and is checked again
-            self._due.pop(name)
+            if await withdraw_access(self.client, name):
+                log.info("%s: removed the access of the identity of node %s.", self.cluster, name)
+                await self.handler.on_access_withdrawn(self.cluster, name)
+        elif desired and desired.role and desired != self.there.get(name):
+            await grant_access(self.client, name, desired)
+            log.info("%s: corrected the access of the identity of node %s.", self.cluster, name)
+        if self.due.get(name) == since:  # otherwise it changed meanwhile and is checked again
+            self.due.pop(name)
 
     async def _is_leaving(self, name: str) -> bool:
         """Returns whether a deleted node still needs its identity to drain and to report that it left."""
-        access, deleted = self._there.get(name), await self._handler.deletion_time(self._cluster, name)
+        access, deleted = self.there.get(name), await self.handler.deletion_time(self.cluster, name)
         if (
             access is None
             or access.method is not AccessMethod.EXEC
             or deleted is None
-            or time.time() - deleted > self._gone_after
+            or time.time() - deleted > self.gone_after
         ):
             return False
-        node = await self._client.find(f"{NODES}/{name}")
+        node = await self.client.find(f"{NODES}/{name}")
         return node is not None and is_flex_node(node)

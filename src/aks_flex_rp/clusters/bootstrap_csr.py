@@ -159,12 +159,12 @@ class BootstrapCsrHandler:
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class CsrDecisions:
-    def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._unreported: list[Callable[[], Awaitable[None]]] = []
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    unreported: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def approve(self, request: CertificateRequest, why: str) -> None:
         """Approves the request. If another approver was faster, the next event shows its decision."""
@@ -172,7 +172,7 @@ class CsrDecisions:
 
     async def accept(self, request: CertificateRequest) -> None:
         """Marks a valid request that another approver has approved, because its token will be deleted."""
-        await self._client.merge(f"{REQUESTS}/{request.name}", {"metadata": {"annotations": {ACCEPTED: request.uid}}})
+        await self.client.merge(f"{REQUESTS}/{request.name}", {"metadata": {"annotations": {ACCEPTED: request.uid}}})
 
     async def refuse(self, request: CertificateRequest, node: str, why: str) -> bool:
         """Denies the request and returns whether this replica did.
@@ -184,14 +184,14 @@ class CsrDecisions:
         elif not await self._decide(request, "Denied", DENIED_BY_US, why):
             why = ""
         if why:
-            log.warning("%s: denied request %s of %s. %s", self._cluster, request.name, request.user, why)
+            log.warning("%s: denied request %s of %s. %s", self.cluster, request.name, request.user, why)
             await self._report(
-                lambda: self._handler.on_csr_denied(self._cluster, node, request.token_id, request.name, why)
+                lambda: self.handler.on_csr_denied(self.cluster, node, request.token_id, request.name, why)
             )
         return bool(why)
 
     async def retry_reports(self) -> None:
-        unreported, self._unreported = self._unreported, []
+        unreported, self.unreported = self.unreported, []
         for report in unreported:
             await self._report(report)
 
@@ -201,10 +201,10 @@ class CsrDecisions:
         Returns the reason to report, or an empty string if another replica reports it.
         """
         # Read again: another replica may have accepted and marked it before the token was deleted.
-        document = await self._client.find(f"{REQUESTS}/{request.name}")
+        document = await self.client.find(f"{REQUESTS}/{request.name}")
         if not document or (current := CertificateRequest.read(document)).uid != request.uid or current.accepted:
             return ""
-        if not await self._client.delete(f"{REQUESTS}/{request.name}", {"uid": request.uid}):
+        if not await self.client.delete(f"{REQUESTS}/{request.name}", {"uid": request.uid}):
             return ""
         late = " Its certificate was already issued and is valid until it expires." if current.issued else ""
         return f"{why} Another approver had approved it ({current.approval or 'no reason given'}).{late}"
@@ -214,7 +214,7 @@ class CsrDecisions:
         status = request.document.get("status") or {}
         changed = {**status, "conditions": [*(status.get("conditions") or []), condition]}
         try:
-            await self._client.replace(f"{REQUESTS}/{request.name}/approval", {**request.document, "status": changed})
+            await self.client.replace(f"{REQUESTS}/{request.name}/approval", {**request.document, "status": changed})
         except ApiRefused as refusal:
             if refusal.status in {404, 409}:
                 return False
@@ -227,6 +227,6 @@ class CsrDecisions:
             await report()
         except Exception:
             log.warning(
-                "%s: the decision could not be reported and is reported again later.", self._cluster, exc_info=True
+                "%s: the decision could not be reported and is reported again later.", self.cluster, exc_info=True
             )
-            self._unreported.append(report)
+            self.unreported.append(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.errors import ClusterError
@@ -25,22 +26,22 @@ class ArmReader(Protocol):
     def post(self, path: str, api_version: str) -> dict[str, Any]: ...
 
 
+@dataclass
 class ManagedConnection:
     """Gets the admin kubeconfig from Azure, each time again because Azure may have rotated it."""
 
     renewable = True
 
-    def __init__(self, resource_id: str, arm: ArmReader) -> None:
-        self._id = resource_id
-        self._arm = arm
+    resource_id: str
+    arm: ArmReader
 
     async def connection(self) -> DirectConnection:
-        path = f"{self._id}/listClusterAdminCredential"
-        answer = await asyncio.to_thread(self._arm.post, path, API_VERSION)
-        return parse_kubeconfig(self._kubeconfig(answer), f"The kubeconfig of {self._id}")
+        path = f"{self.resource_id}/listClusterAdminCredential"
+        answer = await asyncio.to_thread(self.arm.post, path, API_VERSION)
+        return parse_kubeconfig(self._kubeconfig(answer), f"The kubeconfig of {self.resource_id}")
 
     async def managed_cluster(self) -> dict[str, Any] | None:
-        return await asyncio.to_thread(self._arm.get, self._id, API_VERSION)
+        return await asyncio.to_thread(self.arm.get, self.resource_id, API_VERSION)
 
     def _kubeconfig(self, answer: dict[str, Any]) -> str:
         try:
@@ -48,7 +49,7 @@ class ManagedConnection:
         except (LookupError, TypeError, binascii.Error, UnicodeDecodeError):
             raise ClusterError(
                 "cluster-credential-missing",
-                f"Azure returned no kubeconfig for {self._id}.",
+                f"Azure returned no kubeconfig for {self.resource_id}.",
                 "Enable local accounts on the cluster, or add the cluster with a kubeconfig.",
             ) from None
 

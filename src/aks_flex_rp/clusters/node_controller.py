@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.api.contract import (
@@ -169,46 +169,44 @@ LOST_AFTER_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class LostNodeCollector:
-    def __init__(
-        self, cluster: str, client: KubeClient, handler: ClusterEventHandler, gone_after: float = LOST_AFTER_SECONDS
-    ) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._handler = handler
-        self._gone_after = gone_after
-        self._not_ready: set[str] = set()
+    cluster: str
+    client: KubeClient
+    handler: ClusterEventHandler
+    gone_after: float = LOST_AFTER_SECONDS
+    not_ready: set[str] = field(default_factory=set)
 
     def observe(self, node: KubeObject) -> None:
         name = node["metadata"]["name"]
         if is_flex_node(node) and not_ready_since(node) is not None:
-            self._not_ready.add(name)
+            self.not_ready.add(name)
         else:
-            self._not_ready.discard(name)
+            self.not_ready.discard(name)
 
     def gone(self, name: str) -> None:
-        self._not_ready.discard(name)
+        self.not_ready.discard(name)
 
     async def clean_up(self) -> None:
         """Deletes lost Nodes whose grace period is over, which no event reports."""
-        await handle_each(list(self._not_ready), self._check)
+        await handle_each(list(self.not_ready), self._check)
 
     async def _check(self, name: str) -> None:
-        deleted = await self._handler.deletion_time(self._cluster, name)
-        if deleted is None or time.time() - deleted < self._gone_after:
+        deleted = await self.handler.deletion_time(self.cluster, name)
+        if deleted is None or time.time() - deleted < self.gone_after:
             return
-        node = await self._client.find(f"{NODES}/{name}")
+        node = await self.client.find(f"{NODES}/{name}")
         if node is None or not is_flex_node(node) or not self._is_lost(node, deleted):
             return
         # Only this version of the Node: one that becomes Ready now is kept.
         seen = {key: node["metadata"][key] for key in ("uid", "resourceVersion")}
-        if await self._client.delete(f"{NODES}/{name}", seen):
+        if await self.client.delete(f"{NODES}/{name}", seen):
             log.info(
                 "%s: deleted the Node %s: its resource was deleted and its machine does not respond.",
-                self._cluster,
+                self.cluster,
                 name,
             )
-            await self._handler.on_node_removed(self._cluster, name)
+            await self.handler.on_node_removed(self.cluster, name)
 
     def _is_lost(self, node: KubeObject, deleted: float) -> bool:
         """Returns whether the Node has been NotReady for the grace period.
@@ -218,7 +216,7 @@ class LostNodeCollector:
         if parse_utc(node["metadata"]["creationTimestamp"]).timestamp() > deleted:
             return False
         since = not_ready_since(node)
-        return since is not None and time.time() - max(since, deleted) >= self._gone_after
+        return since is not None and time.time() - max(since, deleted) >= self.gone_after
 
 
 def not_ready_since(node: KubeObject) -> float | None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aks_flex_node.api import config_urls
@@ -38,14 +38,13 @@ class FetchedBundle(NamedTuple):
     expires: float  # of the URL, by which the join attempt is known that it belongs to
 
 
+@dataclass
 class BuiltInDelivery:
-    def __init__(self, store: Store, sealer: Sealer, origin: str, pin: Callable[[], str] = str) -> None:
-        """Creates the delivery.
-
-        `origin` is the URL of the service, `pin` returns the pin of its private CA, if any.
-        """
-        self._store, self._sealer, self._origin, self._pin = store, sealer, origin, pin
-        self._refused = CountedEvents()
+    store: Store
+    sealer: Sealer
+    origin: str  # URL of the service
+    pin: Callable[[], str] = str  # of its private CA, if any
+    refused: CountedEvents = field(default_factory=CountedEvents)
 
     async def start(self) -> None:
         """Does nothing: the store is already started."""
@@ -53,24 +52,24 @@ class BuiltInDelivery:
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
         secret = secrets.token_urlsafe(SECRET_BYTES)
         name = delivery_id(secret)
-        sealed = self._sealer.seal(bundle, bundle_seal_context(name, cluster_key, node_key, expires))
-        await self._store.put_delivery(Delivery(name, cluster_key, node_key, expires, sealed))
-        return config_urls.build(self._origin, secret, self._pin())
+        sealed = self.sealer.seal(bundle, bundle_seal_context(name, cluster_key, node_key, expires))
+        await self.store.put_delivery(Delivery(name, cluster_key, node_key, expires, sealed))
+        return config_urls.build(self.origin, secret, self.pin())
 
     async def fetch(self, path_secret: str, now: float) -> FetchedBundle | None:
         """Returns the bundle of this secret, or None if it does not exist, has expired, was revoked, or its row was
         changed without the service.
         """
-        found = await self._store.fetch_delivery(delivery_id(path_secret), now)
+        found = await self.store.fetch_delivery(delivery_id(path_secret), now)
         if found is None:
             return None
         context = bundle_seal_context(found.id, found.cluster, found.node, found.expires)
         try:
-            bundle = self._sealer.open(found.bundle, context)
+            bundle = self.sealer.open(found.bundle, context)
         except ConfigError:
             log.error("The config URL of node %s of %s is refused: its row was changed.", found.node, found.cluster)
-            await self._refused.record(
-                self._store,
+            await self.refused.record(
+                self.store,
                 AuditEvent(
                     now,
                     "aks-flex-rp",
@@ -84,10 +83,10 @@ class BuiltInDelivery:
         return FetchedBundle(found.cluster, found.node, bundle, found.expires)
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
-        return await self._store.revoke_deliveries(cluster_key, node_key) > 0
+        return await self.store.revoke_deliveries(cluster_key, node_key) > 0
 
     async def sweep(self, now: float) -> int:
-        return await self._store.sweep(now)
+        return await self.store.sweep(now)
 
 
 def delivery_id(secret: str) -> str:

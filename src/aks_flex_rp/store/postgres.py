@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import asyncpg
@@ -50,28 +50,28 @@ class PendingWrite:
     done: asyncio.Future[list[Row]]
 
 
+@dataclass
 class GroupCommit:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
-        self._waiting: dict[str, list[PendingWrite]] = {}
-        self._lanes: set[asyncio.Task[None]] = set()
+    execute: Execute
+    waiting: dict[str, list[PendingWrite]] = field(default_factory=dict)
+    lanes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def write(self, text: str, values: Values) -> list[Row]:
         job = PendingWrite(values, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(text, []).append(job)
-        if len(self._lanes) < MAX_TRANSACTIONS:
+        self.waiting.setdefault(text, []).append(job)
+        if len(self.lanes) < MAX_TRANSACTIONS:
             lane = asyncio.create_task(self._lane(), name="store-writes")
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+            self.lanes.add(lane)
+            lane.add_done_callback(self.lanes.discard)
         return await job.done
 
     async def finish(self) -> None:
         """Waits until all pending writes are done."""
-        while self._lanes:
-            await asyncio.wait(set(self._lanes))
+        while self.lanes:
+            await asyncio.wait(set(self.lanes))
 
     async def _lane(self) -> None:
-        while self._waiting:
+        while self.waiting:
             text, jobs = self._take()
             try:
                 await self._execute_batch(text, jobs)
@@ -82,10 +82,10 @@ class GroupCommit:
 
     def _take(self) -> tuple[str, list[PendingWrite]]:
         """Takes the next batch, sorted by key so that concurrent transactions do not deadlock."""
-        text, jobs = next(iter(self._waiting.items()))
-        del self._waiting[text]
+        text, jobs = next(iter(self.waiting.items()))
+        del self.waiting[text]
         if len(jobs) > MAX_BATCH:
-            self._waiting[text] = jobs[MAX_BATCH:]
+            self.waiting[text] = jobs[MAX_BATCH:]
         return text, sorted(jobs[:MAX_BATCH], key=lambda job: job.values[:2])
 
     async def _execute_batch(self, text: str, jobs: list[PendingWrite]) -> None:
@@ -93,7 +93,7 @@ class GroupCommit:
         fails.
         """
         try:
-            found = await self._execute(text, [(*job.values, index) for index, job in enumerate(jobs)])
+            found = await self.execute(text, [(*job.values, index) for index, job in enumerate(jobs)])
         except (asyncpg.PostgresError, ValueError) as error:
             if len(jobs) == 1:
                 complete_write(jobs[0], error)
@@ -129,24 +129,24 @@ ALIVE_SECONDS = 10  # interval of checks on an idle connection
 VALUE_TAKEN = "Another writer has taken this value."
 
 
+@dataclass
 class ChangeListener:
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], broadcast: ChangeBroadcast) -> None:
-        self._connect = connect
-        self._broadcast = broadcast
-        self._task: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+    connect: Callable[[], Awaitable[Connection]]
+    broadcast: ChangeBroadcast
+    task: asyncio.Task[None] | None = None
+    connection: Connection | None = None
 
     async def start(self) -> None:
-        self._connection = connection = await self._listen()
-        self._task = asyncio.create_task(self._run(connection), name="store-listener")
+        self.connection = connection = await self._listen()
+        self.task = asyncio.create_task(self._run(connection), name="store-listener")
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
+        if self.task:
+            self.task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
-        if self._connection:  # a task that is cancelled before it starts does not close its connection
-            self._connection.terminate()
+                await self.task
+        if self.connection:  # a task that is cancelled before it starts does not close its connection
+            self.connection.terminate()
 
     async def _run(self, connection: Connection) -> None:
         while True:
@@ -154,9 +154,9 @@ class ChangeListener:
                 await wait_until_lost(connection)
             finally:
                 connection.terminate()
-            self._broadcast.publish([Disconnected()])
+            self.broadcast.publish([Disconnected()])
             connection = await self._reconnect()
-            self._broadcast.publish([Resync()])
+            self.broadcast.publish([Resync()])
 
     async def _reconnect(self) -> Connection:
         for pause in backoff_delays():
@@ -166,7 +166,7 @@ class ChangeListener:
         raise AssertionError("The backoff never ends.")
 
     async def _listen(self) -> Connection:
-        connection = await self._connect()
+        connection = await self.connect()
         try:
             await connection.add_listener(CHANNEL, self._on_notification)
         except BaseException:
@@ -177,7 +177,7 @@ class ChangeListener:
     def _on_notification(self, connection: object, process: int, channel: str, payload: object) -> None:  # noqa: ARG002
         cluster, node, version = json.loads(str(payload))
         change = NodeWritten(cluster, node, version) if version else NodeDeleted(cluster, node)
-        self._broadcast.publish([change])
+        self.broadcast.publish([change])
 
 
 async def wait_until_lost(connection: Connection) -> None:
