@@ -14,7 +14,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
-from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
+from aks_flex_rp.delivery.config_url import bundle_seal_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.store import signed_tables, sql
 from aks_flex_rp.store.record_authenticator import identity_owner_row, node_row
@@ -31,27 +31,11 @@ PAGE = 500
 PASSES = 3  # to include values that a running service wrote during the rotation
 
 
-@dataclass(frozen=True)
-class SealedColumn:
-    """A column with encrypted values: the statements that read it page by page and replace one value."""
-
-    name: str
-    select: str
-    update: str
-    context: Callable[..., str]
-    keys: int  # number of columns that identify a row; the last column is the value
-
-
-SEALED_COLUMNS = (
-    SealedColumn(
-        "pending config bundles",
-        "SELECT cluster, node, id, expires, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
-        " ORDER BY cluster, node LIMIT $3",
-        "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3",
-        lambda cluster, node, name, expires: delivery_context(name, cluster, node, expires),
-        2,
-    ),
+SELECT_BUNDLES = (
+    "SELECT cluster, node, id, expires, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
+    " ORDER BY cluster, node LIMIT $3"
 )
+UPDATE_BUNDLE = "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3"
 
 
 @dataclass(frozen=True)
@@ -134,9 +118,8 @@ class RotationResult:
 async def count_by_key(database: Database) -> Counter[str]:
     """Counts the sealed values and the authenticated rows by the ID of their key."""
     found: Counter[str] = Counter()
-    for kind in SEALED_COLUMNS:
-        async for row in read_rows(database, kind.select, ("",) * kind.keys):
-            found[sealing_key_id(_as_bytes(row[-1]))] += 1
+    async for row in read_rows(database, SELECT_BUNDLES, ("", "")):
+        found[sealing_key_id(_as_bytes(row[-1]))] += 1
     for table in ROTATED_TABLES:
         async for row in read_rows(database, table.select, table.first):
             value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
@@ -147,7 +130,7 @@ async def count_by_key(database: Database) -> Counter[str]:
 async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     rotation = RotationResult()
     for _ in range(PASSES):
-        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
+        changed = await _reseal_bundles(database, sealer, rotation)
         changed += sum([await _reseal_table(database, sealer, table, rotation) for table in ROTATED_TABLES])
         changed += await _sign_owners(database, sealer, rotation)
         if not changed:
@@ -168,18 +151,14 @@ async def _sign_owners(database: Database, sealer: Sealer, rotation: RotationRes
     return changed
 
 
-async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
+async def _reseal_bundles(database: Database, sealer: Sealer, rotation: RotationResult) -> int:
     changed = 0
-    async for *names, stored in read_rows(database, kind.select, ("",) * kind.keys):
-        value = _as_bytes(stored)
-        if sealer.is_current(value):
-            continue
-        context = kind.context(*names)
-        opened = _opened(sealer, value, context, rotation)
-        if opened is not None:
+    async for cluster, node, name, expires, stored in read_rows(database, SELECT_BUNDLES, ("", "")):
+        value, context = _as_bytes(stored), bundle_seal_context(name, cluster, node, expires)
+        if not sealer.is_current(value) and (opened := _opened(sealer, value, context, rotation)) is not None:
             sealed = sealer.seal(opened, context)
-            changed += await database.change(kind.update, *names[: kind.keys], value, sealed)
-    rotation.resealed[kind.name] += changed
+            changed += await database.change(UPDATE_BUNDLE, cluster, node, value, sealed)
+    rotation.resealed["pending config bundles"] += changed
     return changed
 
 
@@ -210,12 +189,11 @@ async def _reseal_table(database: Database, sealer: Sealer, table: RotatedTable,
     return changed
 
 
-def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult | None = None) -> bytes | None:
+def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult) -> bytes | None:
     try:
         return sealer.open(value, context)
     except ConfigError:
-        if rotation:
-            _record_unopened(rotation, context)
+        _record_unopened(rotation, context)
         return None
 
 

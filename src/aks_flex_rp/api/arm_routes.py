@@ -151,7 +151,7 @@ class ArmRoutes:
         body = await http_messages.read_optional_json(request.http_request) or {}
         replacing = body.get("replaceMachine", False)
         if not isinstance(replacing, bool):
-            raise errors.invalid_request([errors.Problem("replaceMachine", "The value must be true or false.")])
+            raise errors.invalid("replaceMachine", "The value must be true or false.")
         if replacing:
             await self.authorizer.check_may_replace(request.request.caller, request.target)
         written = await self.nodes.commands.regenerate(

@@ -93,7 +93,7 @@ async def read_bounded(incoming: Incoming, limit: int = validation.MAX_BODY_BYTE
     try:
         return await within(BODY_SECONDS, _body(incoming, limit))
     except ClientDisconnect:
-        raise errors.ArmError(400, "InvalidRequestContent", "The request body is incomplete.") from None
+        raise errors.invalid("", "The request body is incomplete.") from None
     except asyncio.TimeoutError:
         message = f"The request body was not received within {BODY_SECONDS:g} s."
         raise errors.ArmError(408, "RequestTimeout", message, headers={"Connection": "close"}) from None

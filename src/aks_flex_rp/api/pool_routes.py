@@ -10,7 +10,6 @@ from pydantic import Field
 from aks_flex_node.api.rollout_options import invalid_name
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
@@ -173,8 +172,7 @@ class PoolRoutes:
     async def _apply(self, request: AuthorizedRequest) -> Response:
         asked = ApplyRequest.read(await http_messages.read_optional_json(request.http_request))
         if asked.override_rollout and len(asked.node_names or ()) != 1:
-            problem = Problem("overrideRollout", "Only one node can be taken out of a roll-out. Name it.")
-            raise errors.invalid_request([problem])
+            raise errors.invalid("overrideRollout", "Only one node can be taken out of a roll-out. Name it.")
         by = request.request.caller.name if asked.override_rollout else ""
         pool = await self.commands.get(request.cluster, request.pool.name)
         template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)

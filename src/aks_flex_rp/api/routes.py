@@ -30,7 +30,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.arm_routes import check_version
 from aks_flex_rp.api.authorization import POOL_ACTIONS, azure_action
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.bounded_memory import Throttle
@@ -218,7 +218,7 @@ class ServiceRoutes:
         report = StatusReport.read(await http_messages.read_json(incoming))
         if report.join_phase is not JoinPhase.FAILED or not report.join_failure:
             message = "A report to a config URL has joinState Failed and a joinFailure."
-            raise ArmError(400, "InvalidRequestContent", message, "joinState")
+            raise errors.invalid("joinState", message)
         source = http_messages.client_address(incoming)
         why = failure_text(report.join_failure)
         await self.join_tracker.on_join_failed(found.cluster, found.node, why, source, request_id)
@@ -284,16 +284,14 @@ class ServiceRoutes:
         if wait := self.authorizer.retry_after(caller, None, "read"):
             raise errors.too_many_requests(wait)
         if cluster is None and caller.kind is not CallerKind.KEY:
-            raise ArmError(
-                400, "InvalidRequestContent", "Set `resource` to the ID of a cluster or a flex node.", "resource"
-            )
+            raise errors.invalid("resource", "Set `resource` to the ID of a cluster or a flex node.")
         known = cluster and await self.authorizer.context.clusters.find(cluster.key)
         # Azure is asked only about known clusters, so that requests for invented ones cause no calls.
         if cluster and not await self.authorizer.roles.allows(caller, Operation.AUDIT, cluster, ask=bool(known)):
             raise errors.forbidden(caller, azure_action(Operation.AUDIT), resource)
         numbers = {name: query.get(name, "0") for name in ("before", "limit")}
         if not all(text.isascii() and text.isdigit() and len(text) < 16 for text in numbers.values()):
-            raise ArmError(400, "InvalidRequestContent", "The values of before and limit must be numbers.", "before")
+            raise errors.invalid("before", "The values of before and limit must be numbers.")
         events = await self.authorizer.context.store.audit(
             resource=resource,
             caller=query.get("who", ""),
@@ -360,7 +358,7 @@ class MachineRoutes:
         body = await _body(incoming)
         proof = body.get("proof")
         if not isinstance(proof, str) or not proof:
-            raise errors.invalid_request([Problem("proof", "The proof of the machine's key is needed.")])
+            raise errors.invalid("proof", "The proof of the machine's key is needed.")
         thumbprint = http_messages.proved_key(proof, incoming.path_params["secret"], "proof")
         if wait := self.authorizer.limits.acquire(f"enrol {enrolment.key} {thumbprint}", "write"):
             raise errors.too_many_requests(wait)
@@ -370,7 +368,7 @@ class MachineRoutes:
         try:
             facts = parse_facts(body.get("facts"))
         except ValueError as error:
-            raise errors.invalid_request([Problem("facts", str(error))]) from None
+            raise errors.invalid("facts", str(error)) from None
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
         result = await self.enroller.enrol(enrolment, MachineRequest(thumbprint, facts, machine, source, request_id))
         if isinstance(result, Waiting):
@@ -410,5 +408,5 @@ async def _body(incoming: Incoming) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise errors.invalid_request([Problem("", "The body must be a JSON object.")])
+        raise errors.invalid("", "The body must be a JSON object.")
     return body

@@ -43,11 +43,15 @@ class ArmError(Exception):
         return {"error": {**shown, "details": [each.document() for each in self.details]} if self.details else shown}
 
 
+def invalid(target: str, message: str) -> ArmError:
+    return ArmError(400, "InvalidRequestContent", message, target)
+
+
 def invalid_request(problems: Sequence[Problem]) -> ArmError:
     """Combines all problems of a request into one error. The number of details is limited."""
     if len(problems) == 1:
         [only] = problems
-        return ArmError(400, "InvalidRequestContent", only.message, only.target)
+        return invalid(only.target, only.message)
     message = f"The request has {len(problems)} problems. Correct them all. Nothing was changed."
     details = tuple(
         ErrorDetail("InvalidRequestContent", each.message, each.target) for each in problems[:MAX_DETAILS]

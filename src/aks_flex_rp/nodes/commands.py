@@ -151,7 +151,7 @@ class NodeCommands:
             and not await self.context.store.pool(cluster.key, pool.name)
         ):
             await self.delete(cluster, name, Preconditions(), request)  # the pool was deleted during the write
-            raise errors.invalid_request([pool_missing(pool.name)])
+            raise pool_missing(pool.name)
         return written
 
     async def preview(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.node_keys import KeyUse
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditAction, Document, Node
+    from aks_flex_rp.store.pool_model import Enrolment
 
 
 T = TypeVar("T")
@@ -164,6 +165,16 @@ class NodeContext:
         return await retry_on_conflict(
             lambda: self.store.node(cluster, name.lower()), change, lambda: busy(name), known=known
         )
+
+    async def change_enrolment(
+        self,
+        cluster: str,
+        key: str,
+        change: Callable[[Enrolment | None], Awaitable[T]],
+        busy: Callable[[str], Exception] = lambda key: errors.concurrent_changes(key, "enrolments"),
+    ) -> T:
+        """Calls `change` with the enrolment that was read, again if another writer changed it meanwhile."""
+        return await retry_on_conflict(lambda: self.store.enrolment(cluster, key), change, lambda: busy(key))
 
     async def missing_node(self, cluster: ClusterInfo, name: str, request: RequestContext | None = None) -> ArmError:
         """Returns the error for a node that was not found.

@@ -21,7 +21,6 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.machine_provisioner import MachineProvisioner
 from aks_flex_rp.resource import enrolment_rules
@@ -105,13 +104,9 @@ class Enroller:
     async def _decide(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine:
         """Returns the machine as it waits, or with the name of its node."""
         key = (enrolment.cluster, enrolment.key)
-        store, lock = self.context.store, self.locks.setdefault(key, asyncio.Lock())
+        lock = self.locks.setdefault(key, asyncio.Lock())
         async with lock:  # so that the machines of one replica do not conflict with each other
-            return await retry_on_conflict(
-                lambda: store.enrolment(*key),
-                lambda found: self._claim(found, machine_request),
-                lambda: errors.concurrent_changes(key[1], "enrolments"),
-            )
+            return await self.context.change_enrolment(*key, lambda found: self._claim(found, machine_request))
 
     async def _claim(self, enrolment: Enrolment | None, machine_request: MachineRequest) -> EnrolledMachine:
         store, now = self.context.store, self.context.now()

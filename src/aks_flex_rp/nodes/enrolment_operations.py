@@ -15,7 +15,6 @@ from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.delivery.config_url import SECRET_BYTES, delivery_id
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data
 from aks_flex_rp.resource.enrolment_rules import parse_enrolment
 from aks_flex_rp.store.model import AuditAction, Conflict
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import EnrolledMachine, Pool
 
 T = TypeVar("T")
-KIND = "enrolments"
 AT_ONCE = 500  # machines per read from the store
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -207,11 +205,7 @@ class EnrolmentCommands:
         self, cluster: ClusterInfo, pool: str, key: str, change: Callable[[Enrolment | None], Awaitable[T]]
     ) -> T:
         await self.get(cluster, pool, key)  # of this pool
-        return await retry_on_conflict(
-            lambda: self.context.store.enrolment(cluster.key, key.lower()),
-            change,
-            lambda: errors.concurrent_changes(key, KIND),
-        )
+        return await self.context.change_enrolment(cluster.key, key.lower(), change)
 
 
 def _has_moved(node: Node, machine: EnrolledMachine) -> bool:

@@ -15,7 +15,7 @@ from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
-from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
+from aks_flex_rp.nodes.conflict_retry import node_busy
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
@@ -24,8 +24,6 @@ from aks_flex_rp.store.model import AuditAction
 from aks_flex_rp.store.pool_model import ApprovalMode, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from aks_flex_node.api.enrolments import MachineFacts
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
@@ -179,7 +177,9 @@ class MachineProvisioner:
                 # Only if the row still exists: it ends with its node.
                 await store.put_machine(enrolment, replace(found, state=MachineState.CLAIMED), replaces=found)
 
-        await self._change(machine, complete)
+        await self.commands.context.change_enrolment(
+            machine.cluster, machine.enrolment, complete, lambda _: node_busy(machine.node)
+        )
         return result
 
     async def _give_up_name(
@@ -207,12 +207,8 @@ class MachineProvisioner:
             else:
                 await store.delete_machine(given, known, [event])
 
-        await self._change(machine, undo)
-
-    async def _change(self, machine: EnrolledMachine, change: Callable[[Enrolment | None], Awaitable[None]]) -> None:
-        key = (machine.cluster, machine.enrolment)
-        await retry_on_conflict(
-            lambda: self.commands.context.store.enrolment(*key), change, lambda: node_busy(machine.node)
+        await self.commands.context.change_enrolment(
+            machine.cluster, machine.enrolment, undo, lambda _: node_busy(machine.node)
         )
 
 

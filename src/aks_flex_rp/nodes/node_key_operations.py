@@ -9,11 +9,10 @@ from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.node_keys import fingerprint, rotation_audience
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import replaced
 from aks_flex_rp.store.model import AuditAction
 
@@ -69,8 +68,8 @@ class NodeKeyCommands:
                 after = replace(found, thumbprint=thumbprint, version=0)
                 await store.put_machine(enrolment, after, replaces=found)
 
-        await retry_on_conflict(
-            lambda: store.enrolment(cluster, machine.enrolment), write, lambda: errors.concurrent_changes(name)
+        await self.context.change_enrolment(
+            cluster, machine.enrolment, write, lambda _: errors.concurrent_changes(name)
         )
 
     async def rotate(
@@ -84,7 +83,7 @@ class NodeKeyCommands:
         """Binds another key to the node that asks for it. The earlier key is valid until the new one is used."""
         proof, consent = body.get("proof"), body.get("consent", "")
         if not isinstance(proof, str) or not isinstance(consent, str) or not set(body) <= {"proof", "consent"}:
-            raise errors.invalid_request([Problem("proof", "The proof of the new key is needed as text.")])
+            raise errors.invalid("proof", "The proof of the new key is needed as text.")
         node_id = cluster.id.node(name).lower()
         thumbprint = _verified(proof, node_id, "proof")
         if request.caller.kind is CallerKind.NODE_KEY:
@@ -101,7 +100,7 @@ class NodeKeyCommands:
             request.check_key(node)
             keys, now = node.join.keys, self.context.now()
             if keys.use_of(thumbprint) in {KeyUse.REVOKED, KeyUse.FORMER}:
-                raise errors.invalid_request([Problem("proof", "The key was the node's before. Use a new key.")])
+                raise errors.invalid("proof", "The key was the node's before. Use a new key.")
             if keys.next and keys.next == node.join.machines.fetch_key and node.join.has_valid_url(now):
                 message = (
                     f"Another key was bound to node {node.name} by its join command, and has not been used yet. The "

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.resource.effective import POOL_NAME
 from aks_flex_rp.resource.validation import PoolTemplate
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import Pool
 
 
-def pool_missing(name: str) -> Problem:
-    return Problem(
+def pool_missing(name: str) -> errors.ArmError:
+    return errors.invalid(
         f"properties.{POOL_NAME}",
         f"The cluster has no pool '{name[:80]}'. Correct the name, or create it with `aks-flex-rp pool create`.",
     )
@@ -39,7 +38,7 @@ class PoolTemplates:
             return None
         pool = await self.store.pool(cluster.key, name)
         if pool is None:
-            raise errors.invalid_request([pool_missing(name)])
+            raise pool_missing(name)
         if before and before.pool and before.pool.name == pool.key:
             return await self.of_revision(pool, before.pool.revision)
         return await self.of_revision(pool, await self.stable_revision(pool))

@@ -14,7 +14,7 @@ from aks_flex_node.api.allow_lists import FACTS
 from aks_flex_node.api.enrolments import normalized_serial, normalized_uuid
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc, parse_timestamp
-from aks_flex_rp.arm.errors import ArmError, Problem, invalid_request, json_path
+from aks_flex_rp.arm.errors import invalid, json_path
 from aks_flex_rp.arm.ids import POOL_TYPE
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.store.pool_model import ApprovalMode
@@ -113,10 +113,6 @@ def parse_enrolment(body: dict[str, Any], now: float) -> DesiredEnrolment:
     return DesiredEnrolment(given.max_uses, expires, ApprovalMode(given.approval), allow, given.node_name)
 
 
-def _invalid(target: str, message: str) -> ArmError:
-    return invalid_request([Problem(target, message)])
-
-
 def _expiry(value: str, now: float) -> float:
     try:
         found = parse_timestamp(value).timestamp() if value.endswith("Z") else 0.0
@@ -124,7 +120,7 @@ def _expiry(value: str, now: float) -> float:
         found = 0.0
     if not now < found <= now + MAX_SECONDS:
         example = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + 86400))
-        raise _invalid(
+        raise invalid(
             "expires", f"The value must be a time in the next {MAX_SECONDS / 86400:.0f} days, for example {example}."
         )
     return found
@@ -134,16 +130,16 @@ def _allow_list(value: list[dict[str, str]], *, listed: bool) -> Iterator[dict[s
     """Yields the entries in normal form. Raises ArmError with the path of the first invalid one."""
     if listed != bool(value):
         needed = "is needed" if listed else "is only used"
-        raise _invalid("allow", f"A list of machines {needed} with the approval allowList.")
+        raise invalid("allow", f"A list of machines {needed} with the approval allowList.")
     for index, entry in enumerate(value):
         path = json_path("allow", index)
         if len(entry) != 1 or next(iter(entry)) not in FACTS:
-            raise _invalid(path, f"The value must be an object with one of {', '.join(FACTS)}.")
+            raise invalid(path, f"The value must be an object with one of {', '.join(FACTS)}.")
         [(name, text)] = entry.items()
         normal = FACTS[name](text) if len(text) <= 128 else ""
         if not normal:
             message = f"The value is not a {name} that identifies a machine. Correct it, or remove the entry."
-            raise _invalid(f"{path}.{name}", message)
+            raise invalid(f"{path}.{name}", message)
         yield {name: normal}
 
 
