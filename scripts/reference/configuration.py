@@ -30,8 +30,14 @@ The agent reads one configuration file, then the environment, then flags. Each o
   settings below `config`, can be used unchanged. A key without a value is ignored.
 - **A configuration URL** replaces the file for `agent` and `bootstrap`: `--config-url`, `--config-url-file FILE` (`-`
   for standard input) or `AKS_FLEX_NODE_CONFIG_URL`. The configuration is fetched once and stored, mode 0600, in
-  `/var/lib/aks-flex-node/current-config.json`. All commands use it if no file is selected and no file exists at the
-  default paths. See [Join a machine](../how-to/join-a-machine.md#with-a-url-from-the-resource-provider).
+  `/var/lib/aks-flex-node/current-config.json`. All commands use it if no file is selected
+  and, unless a provider manages the node, no file exists at the default paths. See
+  [Join a machine](../how-to/join-a-machine.md#with-a-url-from-the-resource-provider).
+- **Settings of the machine** (set by `machine` in the tables) stay on a managed node: `agent` and `bootstrap` store
+  those of flags and variables, and with a URL those of the file. Each newer configuration of the provider keeps them,
+  except those of an Azure identity. `aks-flex-node agent --set proxy.https=…` changes one later, and `--set
+  proxy.https=` removes it. An empty value is the default, or the empty text if the default is a text. The provider
+  decides all other settings: the daemon restores them.
 - **The environment and flags** take lists, maps and sections as JSON: `--set 'node.labels={"site": "one"}'`. A list
   or map replaces the whole list or map of a lower precedence. `--set node.labels.site=one` adds one entry to a map
   instead. An empty variable is ignored. A variable with the prefix that is not a setting is an error.

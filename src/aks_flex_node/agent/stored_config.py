@@ -12,12 +12,22 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import config_store, loader
+from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.config.resolved import CLOUD_SETTINGS
+from aks_flex_node.agent.config.sources import (
+    DEPRECATED_KEYS,
+    complete,
+    from_document,
+    machine_paths,
+    machine_settings,
+    nest,
+)
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
+from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +119,9 @@ def read_stored(host: Host, path: str, env: Mapping[str, str]) -> StoredConfig |
 def compose_document(
     config: Mapping[str, Any], version: str, known: Mapping[str, Any], client_secret: str = ""
 ) -> str:
-    """Renders a configuration document, with the secrets of `known`, the configuration in effect."""
+    """Renders a configuration document, with what only this machine has: the secrets and the settings of the machine
+    in `known`, the configuration in effect.
+    """
     azure, before = config.get("azure") or {}, known.get("azure") or {}
     if not isinstance(azure, dict):
         return _render_document(config, version)  # validation reports the problem
@@ -120,7 +132,29 @@ def compose_document(
         azure["servicePrincipal"] = {**principal, **({"clientSecret": secret} if secret else {})}
     if "bootstrapToken" in before and "bootstrapToken" not in azure:
         azure["bootstrapToken"] = before["bootstrapToken"]  # already used, but part of the applied configuration
-    return _render_document(_with_join_method({**config, "azure": azure}, known), version)
+    own = from_document(ConfigDocument(dict(known)), CURRENT_CONFIG).settings
+    sent = _with_join_method({**config, "azure": azure}, known)
+    return _render_document(complete(sent, nest(machine_settings(own))), version)
+
+
+def store_machine_settings(host: Host, settings: Mapping[str, Any]) -> None:
+    """Stores the settings of a run that only this machine may set, in the configuration in effect and in the next
+    one, which may have been composed before. Others stay as they are.
+    """
+    wanted, files = machine_settings(settings), {}
+    for path in (CURRENT_CONFIG, NEXT_CONFIG):
+        text = stored_text(host, path)
+        found = from_document(ConfigDocument(parse_config(text)), path).settings
+        if found and machine_settings(found) != wanted:
+            replaced = machine_paths() | dict(DEPRECATED_KEYS).keys()
+            others = {name: value for name, value in found.items() if name not in replaced}
+            revealed = {
+                name: value.reveal() if isinstance(value, Secret) else value
+                for name, value in (others | wanted).items()
+            }
+            files[path] = _render_document(nest(revealed), parse_version(text))
+    if files:
+        config_store.write_atomically(host, files)
 
 
 def _with_join_method(config: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ SETTERS: dict[Who, str] = {
     CONTRIBUTOR: "contributors of the cluster, through the provider",
     OWNER: "owners of the cluster, through the provider",
     PROVIDER: "the provider or the AKS pool itself",
-    MACHINE: "only the administrator of the machine, who may set everything",
+    MACHINE: "only the administrator of the machine, also on a managed node",
 }
 
 # What it reaches, and so what a wrong value could cost.

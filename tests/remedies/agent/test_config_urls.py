@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shlex
 import socketserver
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -167,6 +168,27 @@ def test_server_is_reached_through_a_proxy(machine: Sandbox, url: str) -> None:
     with proxy(port) as there:
         words = command("config-url-unreachable", "--set proxy.https", HOST="127.0.0.1", PORT=there)
         assert join(machine, blocked, *words).code == 0
+
+
+def test_settings_of_the_machine_stay_with_a_managed_node(
+    machine: Sandbox, provider: Person, name: str, url: str
+) -> None:
+    def stored() -> dict[str, Any]:
+        return dict(json.loads(machine.sh("cat /var/lib/aks-flex-node/current-config.json"))["config"])
+
+    machine.write("/etc/aks-flex-node/config.yaml", "npd: {enabled: false}\nnode: {maxPods: 50}\n")
+    joined = join(machine, url, "--set", "proxy.http=http://proxy.example:3128")
+    assert joined.code == 0, joined.err
+    assert "The provider decides node.maxPods, so /etc/aks-flex-node/config.yaml does not." in joined.err
+    assert (stored()["npd"]["enabled"], stored()["proxy"]) == (False, {"http": "http://proxy.example:3128"})
+    assert stored()["node"]["maxPods"] == 110
+
+    machine.sh("rm /etc/aks-flex-node/config.yaml")
+    assert machine.flex("bootstrap", *ONLY, "--set", "proxy.http=", "--set", "node.ip=10.0.0.9").code == 0
+    assert ("proxy" in stored(), stored()["node"]["ip"]) == (False, "10.0.0.9")
+
+    assert join(machine, url_of(provider.does("node", "join-command", "--name", name).out)).code == 0
+    assert (stored()["npd"]["enabled"], stored()["node"]["ip"]) == (False, "10.0.0.9")
 
 
 @pytest.mark.parametrize(

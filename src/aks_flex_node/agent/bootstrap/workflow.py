@@ -33,7 +33,7 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import ProgramStager
-from aks_flex_node.agent.stored_config import ConfigVersions
+from aks_flex_node.agent.stored_config import ConfigVersions, store_machine_settings
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
@@ -159,7 +159,7 @@ class Join:
             record_applied_config(self.engine, self.node.name, self.progress)
         applied = config_store.applied_config_text(self.config).encode()
         self.host.apply(WriteFile(APPLIED_CONFIG, applied, 0o600))
-        store_standalone_config(self)
+        store_daemon_config(self)
         set_up_service(self)
 
     def describe_result(self, seconds: float) -> Iterator[str]:
@@ -270,9 +270,10 @@ def record_applied_config(
         progress.note(f"the applied configuration version could not be written to the Node: {error}")
 
 
-def store_standalone_config(join: Join) -> None:
-    """Stores the configuration of this run for the daemon of a node that no provider manages."""
+def store_daemon_config(join: Join) -> None:
+    """Stores the configuration of this run for the daemon. Of a managed node, only the settings of the machine."""
     if join.config.continuous_monitoring:
+        store_machine_settings(join.host, join.loaded.settings)
         return
     was_managed = context.is_managed()
     if join.daemon_mode is None:

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
     """Stores a fetched configuration as the current one. Removes an older pending configuration."""
     earlier = {NEXT_CONFIG: None, STAGING_CONFIG: None}
-    _write_atomically(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", **earlier})
+    write_atomically(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", **earlier})
 
 
 def save_local(host: Host, text: str) -> None:
     """Stores a configuration from a local file as the current one, until the provider sends a newer one."""
-    _write_atomically(host, {CURRENT_CONFIG: text, CONFIG_VERSION_FILE: None})
+    write_atomically(host, {CURRENT_CONFIG: text, CONFIG_VERSION_FILE: None})
 
 
 def save_standalone(host: Host, text: str, version: str) -> None:
@@ -52,12 +52,12 @@ def save_standalone(host: Host, text: str, version: str) -> None:
         NEXT_CONFIG: None,
         STAGING_CONFIG: None,
     }
-    _write_atomically(host, files if version else {**files, CONFIG_URL_DIGEST: None})
+    write_atomically(host, files if version else {**files, CONFIG_URL_DIGEST: None})
 
 
 def commit_update(host: Host, bundle: ConfigBundle, config: NodeConfig, pending: bytes) -> None:
     """Stores an applied pending configuration as the current one, and removes its pending file."""
-    _write_atomically(host, {**_current(bundle), APPLIED_CONFIG: applied_config_text(config)}, _digest(pending))
+    write_atomically(host, {**_current(bundle), APPLIED_CONFIG: applied_config_text(config)}, _digest(pending))
 
 
 def finish_interrupted(host: Host) -> None:
@@ -135,7 +135,7 @@ def _current(bundle: ConfigBundle) -> dict[str, str | None]:
     return {CURRENT_CONFIG: bundle.text, CONFIG_VERSION_FILE: f"{bundle.version}\n" if bundle.version else None}
 
 
-def _write_atomically(host: Host, files: Mapping[str, str | None], pending_digest: str = "") -> None:
+def write_atomically(host: Host, files: Mapping[str, str | None], pending_digest: str = "") -> None:
     """Writes files through the journal. `pending_digest` is that of the pending configuration to remove, if any."""
     if CURRENT_CONFIG in files:
         files = {**files, CONFIG_COPY: files[CURRENT_CONFIG]}
@@ -149,7 +149,7 @@ def _write(host: Host, files: Mapping[str, str | None], pending_digest: str) -> 
         entry = host.stat(path)
         if entry and entry.kind is EntryKind.DIRECTORY:
             host.apply(SetAside(path))
-        is_secret = path in {CURRENT_CONFIG, CONFIG_COPY}
+        is_secret = path in {CURRENT_CONFIG, CONFIG_COPY, NEXT_CONFIG}
         host.apply(Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=is_secret))
     # A configuration that arrived in the meantime is newer and remains pending.
     pending = host.read(NEXT_CONFIG)

@@ -5,6 +5,7 @@ together. Read-only.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,11 @@ from aks_flex_node.agent.config.sources import (
     from_document,
     from_environment,
     from_flags,
+    machine_paths,
     merge_documents,
     merge_sources,
     nest,
+    only_machine_settings,
     without_pool_settings,
 )
 from aks_flex_node.agent.config.validation import (
@@ -39,6 +42,7 @@ from aks_flex_node.agent.config.validation import (
 )
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.text import printable
+from aks_flex_node.errors import ConfigError
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.redaction import redact, redact_values
 from aks_flex_node.settings import base
@@ -125,10 +129,31 @@ def load_content(content: bytes, mode: int, file: Path) -> LoadedConfig:
     return _complete([source], str(file), (file,))
 
 
-def load_text(text: str, name: str, env: Mapping[str, str] = {}, flags: Mapping[str, object] = {}) -> LoadedConfig:
-    """Loads a configuration from a text, such as a fetched bundle."""
+def load_text(
+    text: str,
+    name: str,
+    env: Mapping[str, str] = {},
+    flags: Mapping[str, object] = {},
+    own: Sequence[SettingsSource] = (),
+) -> LoadedConfig:
+    """Loads a configuration from a text, such as a fetched bundle. `own` are settings of this machine."""
     source = from_document(parse_config(text, name), name)
-    return _complete([source, from_environment(env), from_flags(flags)], name)
+    return _complete([source, *own, from_environment(env), from_flags(flags)], name)
+
+
+def load_machine_settings(current: str, file: Path | None) -> list[SettingsSource]:
+    """Loads the settings that only this machine may set from its configuration in effect, which can be damaged, and
+    from a file. Warns about other settings of the file.
+    """
+    found = []
+    with suppress(ConfigError):
+        found += [from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG)] if current else []
+    if file:
+        source = _parse_document(*files.read_config(file), file)
+        if others := [path for path in source.settings if path not in machine_paths()]:
+            source.warnings.append(f"The provider decides {', '.join(others)}, so {file} does not.")
+        found.append(source)
+    return [only_machine_settings(source) for source in found]
 
 
 def refuse_local_settings(text: str, name: str, current: str = "") -> None:
@@ -145,11 +170,13 @@ def refuse_source(source: SettingsSource, name: str, own: Mapping[str, object]) 
         raise invalid_config_error(_printable_problems(problems, source), name)
 
 
-def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
-    """Loads the settings from environment and flags that are needed to fetch the rest: proxy, artifacts, paths, and
-    how long a machine that enrols waits.
+def load_fetch_settings(
+    env: Mapping[str, str], flags: Mapping[str, object], own: Sequence[SettingsSource] = ()
+) -> NodeConfig:
+    """Loads the settings of this machine that are needed to fetch the rest: proxy, artifacts, paths, and how long a
+    machine that enrols waits.
     """
-    given = merge_sources([from_environment(env), from_flags(flags)])
+    given = merge_sources([*own, from_environment(env), from_flags(flags)])
     needed = ("proxy.", "artifacts.", "paths.", "agent.approvalSeconds")
     about = {path: value for path, value in given.settings.items() if path.startswith(needed)}
     return _complete([replace(given, settings=about)], "the environment and flags").config

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from aks_flex_node.agent.config.refusals import WrongClockError, check_refusal, parse_pending
-from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
+from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE, complete, nest
 from aks_flex_node.agent.http.client import (
     REDIRECT_STATUSES,
     is_retryable,
@@ -93,11 +93,11 @@ class ConfigBundle:
     key_url: str = field(default="", repr=False)  # at the provider, of a sealed bundle that is not complete
     key: str = ""  # thumbprint of the node key with which it was fetched
 
-    def with_kubelet_auth(self, method: str) -> ConfigBundle:
-        """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
+    def with_settings(self, own: Mapping[str, Any]) -> ConfigBundle:
+        """Returns the bundle with settings of the join that it does not have, so that the daemon keeps them."""
         document = json.loads(self.text)
-        document["config"].setdefault("node", {}).setdefault("kubelet", {})["auth"] = method
-        return replace(self, text=json.dumps(document, indent=1) + "\n", key_url="")
+        document["config"] = complete(document["config"], nest(own))
+        return replace(self, text=json.dumps(document, indent=1) + "\n")
 
 
 @frozen

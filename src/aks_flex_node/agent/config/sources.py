@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.pool_names import convert_pool_value, is_bootstrap_data, split_labels
 from aks_flex_node.agent.config.problems import ConfigProblem, section_expected, unknown_key
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.setting import MACHINE
 from aks_flex_node.settings.table import (
     PREFIX,
     ConfigKey,
@@ -23,6 +25,7 @@ from aks_flex_node.settings.table import (
     find_entry,
     key_tree,
     keys,
+    nearest_above,
 )
 from aks_flex_node.settings.value_checks import closest_match
 
@@ -37,6 +40,7 @@ URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 
 # The deprecated key and its replacement.
 DEPRECATED_KEYS = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
+IDENTITY_SECTIONS = ("azure.servicePrincipal.", "azure.workloadIdentity.")
 FALSE_WORDS = ("0", "off", "f", "false", "n", "no")
 ARC_ENABLED = "azure.arc.enabled"
 # These settings describe the Arc machine. If one is set, Arc is enabled unless `azure.arc.enabled` is false.
@@ -55,6 +59,7 @@ class SettingsSource:
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)  # settings that name a missing file
+    removed: set[str] = field(default_factory=set)  # settings of earlier sources that return to their default
     pool_names: dict[str, str] = field(default_factory=dict)  # the name in AKS's bootstrap data, by path
     is_bootstrap_data: bool = False  # a file as AKS prints it
 
@@ -123,6 +128,8 @@ def from_flags(flags: Mapping[str, object]) -> SettingsSource:
         origin = f"flag --set {entry.path if isinstance(entry, ConfigKey) else path}"
         if entry is None:
             source.problems.append(_unknown_flag(path))
+        elif value == "" and not rest and isinstance(entry, ConfigKey) and _has_no_empty_value(entry):
+            source.removed.add(entry.path)
         elif isinstance(entry, ConfigKey) and rest:
             entry_value = _read_json(value) if not entry.holds_text or entry.path == "registryMirrors" else value
             source.entries.setdefault(entry.path, {})[rest] = entry_value
@@ -136,6 +143,10 @@ def from_flags(flags: Mapping[str, object]) -> SettingsSource:
                 f"read. Use {file} instead."
             )
     return resolve_alternatives(source)
+
+
+def _has_no_empty_value(key: ConfigKey) -> bool:
+    return key.kind != "secret" and (key.kind != "string" or key.default is None)
 
 
 def _unknown_flag(path: str) -> ConfigProblem:
@@ -263,7 +274,7 @@ def merge_sources(weaker_first: list[SettingsSource]) -> SettingsSource:
         for pair in file_settings().items():
             if any(path in source.settings for path in pair):
                 _forget(merged, pair)
-        for path in source.settings:
+        for path in (*source.settings, *source.removed):
             _forget(merged, [path, *(each for each in merged.origins if each.startswith(f"{path}."))])
         merged.settings |= source.settings
         for path, entries in source.entries.items():
@@ -273,6 +284,39 @@ def merge_sources(weaker_first: list[SettingsSource]) -> SettingsSource:
         merged.problems += source.problems
         merged.warnings += source.warnings
     return merged
+
+
+@cache
+def machine_paths() -> frozenset[str]:
+    """Returns the settings that only this machine may set, and keeps when a provider sends a configuration. Those of
+    an Azure identity are not among them: the provider chooses the identity.
+    """
+    left_out = {path for path, _ in DEPRECATED_KEYS}
+    return frozenset(
+        key.path
+        for key in keys()
+        if key.setting.who == MACHINE
+        and not (key.setting.content or key.path.startswith(IDENTITY_SECTIONS) or key.path in left_out)
+    )
+
+
+def machine_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {path: value for path, value in settings.items() if path in machine_paths()}
+
+
+def only_machine_settings(source: SettingsSource) -> SettingsSource:
+    """Returns a source without the settings that the configuration of a provider has."""
+    settings = machine_settings(source.settings)
+    above = {path: nearest_above(path) for path in source.origins}
+    origins = {path: source.origins[path] for path, key in above.items() if key and key.path in settings}
+    return replace(source, settings=settings, origins=origins)
+
+
+def complete(sent: Any, own: Any) -> Any:
+    """Returns a section of a configuration with what another one sets in addition."""
+    if isinstance(sent, dict) and isinstance(own, dict):
+        return {**sent, **{name: complete(sent.get(name), value) for name, value in own.items()}}
+    return own if sent is None else sent
 
 
 def enable_described_arc(merged: SettingsSource) -> None:

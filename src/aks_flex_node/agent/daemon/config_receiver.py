@@ -95,9 +95,9 @@ class ConfigReceiver:
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
-        if stored_config.provider_settings_in(news.config) != stored_config.provider_settings_in(
-            self._current_config()
-        ) and not self._is_reachable_with(news, text):
+        settings = stored_config.provider_settings_in(stored_config.parse_config(text))
+        is_changed = settings != stored_config.provider_settings_in(self._current_config())
+        if is_changed and not self._is_reachable_with(news, text):
             return PollResult(ProviderState.CONNECTED)  # through the current endpoint; checked again at the next poll
         self._store(news.version, text)
         # Only after it is stored, because a known version is not requested again.

@@ -21,6 +21,7 @@ from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import ConfigSelection, DaemonMode, ledger_paths
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import (
+    CONFIG_COPY,
     CONFIG_URL_DIGEST,
     CONFIG_VERSION_FILE,
     CURRENT_CONFIG,
@@ -113,7 +114,7 @@ def stored_after(
     """Returns the configuration of the daemon after a run."""
     host = host or empty_host()
     host.apply(MakeDirectory(DATA))
-    workflow.store_standalone_config(join_of(engine_on(host, loaded.config), loaded, mode))
+    workflow.store_daemon_config(join_of(engine_on(host, loaded.config), loaded, mode))
     content = host.read(CURRENT_CONFIG)
     return None if content is None else dict(json.loads(content))
 
@@ -139,6 +140,22 @@ def test_standalone_config_keeps_the_version_that_came_by_url() -> None:
     config_store.save_standalone(host, json.dumps(LOCAL), "7")
     loaded = load_plain((host.read(CURRENT_CONFIG) or b"").decode(), "https://rp.example")
     assert (stored_after(DaemonMode.SERVICE, loaded, host) or {})["configVersion"] == "7"
+
+
+def test_managed_node_stores_only_the_settings_of_the_machine() -> None:
+    """They replace those of earlier runs, also in a configuration that is not applied yet."""
+    host = empty_host()
+    host.apply(MakeDirectory(DATA))
+    stored = {"continuousMonitoring": True, "proxy": {"http": "http://old:1"}, "npd": {"enabled": False}}
+    for path, version in ((CURRENT_CONFIG, "7"), (NEXT_CONFIG, "8")):
+        host.apply(WriteFile(path, json.dumps({"config": stored, "configVersion": version}).encode()))
+    flags = {"proxy.http": "", "proxy.https": "http://new:1", "node.maxPods": "50"}
+    loaded = load_text(json.dumps(stored), CURRENT_CONFIG, {}, flags)
+    assert loaded.config.proxy.http is None
+    expected = {**stored, "proxy": {"https": "http://new:1"}}
+    assert stored_after(None, loaded, host) == {"config": expected, "configVersion": "7"}
+    assert json.loads(host.read(NEXT_CONFIG) or b"") == {"config": expected, "configVersion": "8"}
+    assert host.read(CONFIG_COPY) == host.read(CURRENT_CONFIG)
 
 
 def test_config_from_a_file_forgets_the_version_and_url_of_an_earlier_one() -> None:

@@ -133,7 +133,7 @@ def test_managed_node_without_a_token_joins_with_its_identity(more: Settings) ->
     assert missing_for_join(loaded.config) == []
     again = load_plain(loaded.text()).config  # as the daemon reads it
     assert kubelet_auth(again) == "certificate"
-    stored = ConfigBundle(text).with_kubelet_auth(kubelet_auth(loaded.config)).text
+    stored = ConfigBundle(text).with_settings({"node.kubelet.auth": kubelet_auth(loaded.config)}).text
     assert kubelet_auth(load_plain(stored).config) == "certificate"
 
 

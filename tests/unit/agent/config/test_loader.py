@@ -60,6 +60,16 @@ def test_single_map_entry_can_be_set_without_replacing_the_others() -> None:
     assert config.node.kubelet.eviction_hard["nodefs.available"] == "10%"
 
 
+def test_empty_flag_returns_a_setting_to_its_default() -> None:
+    values = {"node.ip": "10.0.0.9", "node.maxPods": 30, "proxy.noProxy": ["a"], "containerd.metricsAddress": ":1"}
+    flags = dict.fromkeys(values, "")
+
+    loaded = load_settings(values, flags)
+
+    assert (loaded.config.node.ip, loaded.config.node.max_pods, loaded.config.proxy.no_proxy) == (None, 110, ())
+    assert loaded.config.containerd.metrics_address == "", "an empty text is a value of it"
+
+
 def test_free_map_entries_are_parsed_as_json_when_possible() -> None:
     flags = {
         "node.kubelet.extraConfig.registryPullQPS": "7",

@@ -164,6 +164,32 @@ def test_local_settings_of_the_current_config_are_not_the_sources(scene: Scene) 
     assert kept(scene.host)
 
 
+OF_THE_MACHINE: dict[str, dict[str, Any]] = {
+    "npd": {"enabled": False, "sha256": {"npd.tar.gz": "1" * 64}},
+    "proxy": {"https": "http://proxy.example:3128"},
+    "provider": {"waitSeconds": 5},
+}
+
+
+@pytest.mark.parametrize("sent", [{}, {"npd": None, "proxy": {"https": None}}, {"npd": {"version": "1.34.0"}}])
+def test_settings_of_the_machine_stay_in_a_new_config(scene: Scene, sent: dict[str, Any]) -> None:
+    put(scene.host, CURRENT_CONFIG, bundle("1", settings(CLIENT, OLD, **OF_THE_MACHINE)))
+    scene.accepting.handle(news("2", settings(**sent)))
+    found = scene.stored["config"]
+    assert found["npd"] == OF_THE_MACHINE["npd"] | (sent.get("npd") or {})
+    assert {name: found[name] for name in ("proxy", "provider")} == {
+        name: OF_THE_MACHINE[name] for name in ("proxy", "provider")
+    }
+
+
+@pytest.mark.parametrize("sent", [{"npd": {"sha256": {"other": "2" * 64}}}, {"proxy": {"https": "http://evil:1"}}])
+def test_settings_of_the_machine_cannot_be_replaced_by_a_provider(scene: Scene, sent: dict[str, Any]) -> None:
+    put(scene.host, CURRENT_CONFIG, bundle("1", settings(CLIENT, OLD, **OF_THE_MACHINE)))
+    scene.accepting.handle(news("2", settings(**sent)))
+    assert kept(scene.host) is None
+    assert LOCAL_ONLY in scene.told[-1][0].message
+
+
 def test_unchanged_poll_writes_nothing_and_compares_credentials_once(scene: Scene) -> None:
     for _ in range(3):
         assert scene.accepting.handle(CONNECTED) == CONNECTED

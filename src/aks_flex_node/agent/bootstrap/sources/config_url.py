@@ -15,6 +15,7 @@ from aks_flex_node.agent.bootstrap.sources.source import JoinSource
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
+from aks_flex_node.agent.config.sources import machine_settings
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.machine import identify_machine
@@ -24,6 +25,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
+from aks_flex_node.host.host import read_text
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.redaction import redact_output
 
@@ -51,20 +53,21 @@ class FromConfigUrl(JoinSource):
         if config_store.is_fetched_from(self.host, self.url):
             self.loaded = loader.load(Path(CURRENT_CONFIG), os.environ, flags)
             return self.loaded
-        bundle = self._request(loader.load_fetch_settings(os.environ, flags), progress)
+        file = files.find_config(os.environ, files.CONFIG_DIRECTORY)
+        own = loader.load_machine_settings(read_text(self.host, CURRENT_CONFIG), file)
+        bundle = self._request(loader.load_fetch_settings(os.environ, flags, own), progress)
         loader.refuse_local_settings(bundle.text, self.url.origin)
-        loaded, applied = (
-            loader.load_text(bundle.text, self.url.origin, os.environ, flags),
-            context.applied_config(self.host),
-        )
+        loaded = loader.load_text(bundle.text, self.url.origin, os.environ, flags, own)
+        applied = context.applied_config(self.host)
         self.loaded = loader.with_join_method(loaded, applied)
-        if self.loaded is not loaded:
-            bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(self.loaded.config))
-        if other := files.find_config(os.environ, files.CONFIG_DIRECTORY):
+        if file and not self.loaded.config.continuous_monitoring:
             self.loaded.warnings.append(
-                f"{other} exists: later commands without the URL use it. Remove it if you do not need it."
+                f"{file} exists: later commands without the URL use it. Remove it if you do not need it."
             )
-        self.bundle = bundle
+        kept = machine_settings(self.loaded.settings)
+        if self.loaded is not loaded:
+            kept["node.kubelet.auth"] = resolved.kubelet_auth(self.loaded.config)
+        self.bundle = bundle.with_settings(kept)
         self.is_first = not (has_kubelet_credential(self.host, self.loaded.config) or applied)
         return self.loaded
 
