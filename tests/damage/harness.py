@@ -16,7 +16,6 @@ from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config_sources.selection import open_source
-from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
 from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import open_session
@@ -35,6 +34,7 @@ from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import LOCK_FILE, exclusive
 from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RootedHost
 from tests.crash import harness
@@ -102,7 +102,7 @@ def make_node(root: Path, values: Settings | None = None) -> Path:
     config_store.commit_update(host, parse_bundle(text, "test"), config, b"")
     config_store.keep_copy(host)
     host.apply(WriteFile(CONFIG_URL_DIGEST, b"0" * 64 + b"\n", 0o600))
-    daemon_state.write(host, DAEMON_STATE, DaemonState(message="a message"))
+    records.write_record(host, DAEMON_STATE, DaemonState(message="a message"))
     job_result.write_result(host, JOB_RESULT, JobResult(JobKind.REPAIR, JobStatus.DONE))
     update_journal.write_failure(host, FailedUpdate("0", "a-fingerprint", "service-failed", "It failed."))
     machine_operations.write_record(host, machine_operations.OperationRecord(executed=("a-uid",)))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from aks_flex_node.agent.daemon.drift_monitor import Conflicts, parse_conflicts
+import msgspec
+
+from aks_flex_node.agent.daemon.drift_monitor import Conflicts
 from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
+from aks_flex_node.host import records
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
@@ -48,35 +51,16 @@ class DaemonState:
         since = self.since if provider_state is self.provider_state else format_utc()
         return replace(self, provider_state=provider_state, message=message, since=since)
 
-    def as_document(self) -> dict[str, Any]:
-        changes = {"provider_state": self.provider_state.value, "conflicts": self.conflicts.as_document()}
-        return {**asdict(self), **changes}
 
-
-def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
+def read(host: Host) -> DaemonState:
     """Reads the stored state; uses defaults for invalid values or a damaged file."""
-    try:
-        document = json.loads(host.read(path) or b"{}")
-        drift = tuple(str(each) for each in document.pop("drift", ()))
-        provider_state, conflicts = str(document.pop("provider_state", "")), document.pop("conflicts", {})
-        states = {state.value: state for state in ProviderState}
-        known: dict[str, Any] = {
-            name: document[name]
-            for name, default in asdict(DaemonState()).items()
-            if type(document.get(name)) is type(default)
-        }
-        return DaemonState(
-            **known,
-            provider_state=states.get(provider_state, ProviderState.STARTING),
-            drift=drift,
-            conflicts=parse_conflicts(conflicts),
-        )
-    except (ValueError, TypeError, AttributeError):
-        return DaemonState()
-
-
-def write(host: Host, path: str, state: DaemonState) -> None:
-    host.apply(WriteFile(path, (json.dumps(state.as_document(), indent=1) + "\n").encode(), 0o600))
+    known: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, RecursionError):
+        document = msgspec.convert(json.loads(host.read(DAEMON_STATE) or b"{}"), dict[str, Any])
+        for name, kind in get_type_hints(DaemonState).items():
+            with contextlib.suppress(KeyError, ValueError):
+                known[name] = msgspec.convert(document[name], kind)
+    return DaemonState(**known)
 
 
 @dataclass
@@ -96,7 +80,7 @@ class StateStore:
     def save(self, state: DaemonState) -> None:
         if self._saved is None or not state.is_equivalent(self._saved):
             with self._tolerate_write_errors():
-                write(self.host, DAEMON_STATE, state)
+                records.write_record(self.host, DAEMON_STATE, state)
                 self._saved = state
 
     def save_metrics(self, path: str, text: bytes) -> None:

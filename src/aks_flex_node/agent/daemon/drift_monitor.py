@@ -5,7 +5,7 @@ that keeps changing the same files.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components import agent
@@ -22,7 +22,7 @@ from aks_flex_node.agent.vpn import local_state
 from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from aks_flex_node.agent.managed_node import ManagedNode
 
@@ -54,11 +54,11 @@ class DriftMonitor:
         known = {(one.subject, one.description) for one in self.found}
         if node.engine.config_complete:
             # Checks whether the VPN must be renewed or reconnected, and updates the machine's address.
-            host, config, engine = self.node.host, self.node.config, self.node.engine
-            due = local_state.is_renewal_due(host, config, self.node.now())
+            host, config, engine = node.host, node.config, node.engine
+            due = local_state.is_renewal_due(host, config, node.now())
             self.vpn_due = due or local_state.is_settings_changed(host, config)
             engine.machine = local_state.with_stable_address(host, config, engine.machine)
-            self.found = detect_drift(node.engine, self_update.compared_components(node.engine))
+            self.found = detect_drift(engine, self_update.compared_components(engine))
         else:
             self.found = (INCOMPLETE_CONFIG,)
         return tuple(one for one in self.found if (one.subject, one.description) not in known)
@@ -122,8 +122,8 @@ INCOMPLETE_CONFIG = Drift(
 @frozen
 class Conflicts:
     configuration: str = ""  # the configuration version during the repairs
-    repaired: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # subject -> times of recent repairs
-    given_up: Mapping[str, float] = field(default_factory=dict)  # subject -> time of the last repair
+    repaired: dict[str, tuple[float, ...]] = field(default_factory=dict)  # subject -> times of recent repairs
+    given_up: dict[str, float] = field(default_factory=dict)  # subject -> time of the last repair
 
     def for_configuration(self, configuration: str) -> Conflicts:
         """Returns the conflicts for a configuration version; a new version resets them."""
@@ -151,21 +151,6 @@ class Conflicts:
             for name, since in self.given_up.items()
             if _is_recent(since, now) and not (name in faults and now - since > FAULT_SECONDS)
         )
-
-    def as_document(self) -> dict[str, Any]:
-        repaired = {name: list(times) for name, times in self.repaired.items()}
-        return {"configuration": self.configuration, "repaired": repaired, "givenUp": dict(self.given_up)}
-
-
-def parse_conflicts(document: object) -> Conflicts:
-    """Parses stored conflicts; an invalid document counts as empty."""
-    try:
-        assert isinstance(document, dict)  # noqa: S101 - caught below
-        repaired = {str(name): tuple(float(one) for one in times) for name, times in document["repaired"].items()}
-        given_up = {str(name): float(since) for name, since in document["givenUp"].items()}
-        return Conflicts(str(document["configuration"]), repaired, given_up)
-    except (AssertionError, KeyError, TypeError, ValueError, AttributeError):
-        return Conflicts()
 
 
 def _is_recent(timestamp: float, now: float) -> bool:

@@ -15,7 +15,6 @@ from aks_flex_node.agent.daemon.drift_monitor import (
     MAX_REPAIRS,
     Conflicts,
     DriftMonitor,
-    parse_conflicts,
 )
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
 from aks_flex_node.agent.job_records import update_journal
@@ -210,13 +209,6 @@ def test_new_config_clears_conflicts() -> None:
 
 def test_clock_set_to_an_earlier_time_suspends_no_repairs() -> None:
     assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).ignored_subjects(0.0) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "document", [None, [], "x", {}, {"repaired": []}, {"configuration": "7", "repaired": {"a": 1}, "givenUp": {}}]
-)
-def test_malformed_conflicts_document_is_ignored(document: object) -> None:
-    assert parse_conflicts(document) == Conflicts()
 
 
 def test_old_conflicts_are_discarded() -> None:

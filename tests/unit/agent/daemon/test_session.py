@@ -15,6 +15,7 @@ from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import PollEvent, open_session
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.host import records
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import (
@@ -152,7 +153,6 @@ def test_managed_node_reports_its_applied_config_from_the_join_on(
     assert (report["appliedConfigVersion"], report.get("lastConfigApplied", "")) == ("1", shown)
 
 
-FILE = "/var/lib/aks-flex-node/daemon-state.json"
 FULL = DaemonState(
     *(ProviderState.THROTTLED, "wait", "since", "asked", "7", "applied", "refused", 3, "drifted", ("a", "b")),
     Conflicts("7", {"/a": (1.0,)}, {"/b": 2.0}),
@@ -161,14 +161,14 @@ FULL = DaemonState(
 
 def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
-    daemon_state.write(host, FILE, FULL)
-    assert daemon_state.read(host, FILE) == FULL
-    assert host.mode_of(FILE) == 0o600
+    records.write_record(host, DAEMON_STATE, FULL)
+    assert daemon_state.read(host) == FULL
+    assert host.mode_of(DAEMON_STATE) == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"drift": 5}', '"text"'])
 def test_damaged_daemon_state_reads_as_empty(text: str) -> None:
-    assert daemon_state.read(RecordedHost({FILE: text}), FILE) == DaemonState()
+    assert daemon_state.read(RecordedHost({DAEMON_STATE: text})) == DaemonState()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,14 @@ def test_damaged_daemon_state_reads_as_empty(text: str) -> None:
         {"provider_state": "Odd"},
         {"message": ["x"]},
         {"conflicts": []},
+        {"conflicts": {"configuration": "7", "repaired": {"a": 1}, "given_up": {}}},
         {"later": "key"},
     ],
     ids=str,
 )
 def test_daemon_state_ignores_only_the_malformed_fields(wrong: dict[str, object]) -> None:
     document = {"newest_version": "7", "drift": ["a"], **wrong}
-    assert daemon_state.read(RecordedHost({FILE: json.dumps(document)}), FILE) == DaemonState(
+    assert daemon_state.read(RecordedHost({DAEMON_STATE: json.dumps(document)})) == DaemonState(
         newest_version="7", drift=("a",)
     )
 
