@@ -38,22 +38,21 @@ class ReportInput:
 
 
 def build_report(report_input: ReportInput) -> dict[str, Any]:
-    state = report_input.state
-    report: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
-    if report_input.current_version:
-        report["appliedConfigVersion"] = report_input.current_version
-    if report_input.failed_version:
-        report["failedConfigVersion"] = report_input.failed_version
-    if report_input.staged_revision:
-        report["stagedPoolRevision"] = report_input.staged_revision
-    if state.last_applied:
-        report["lastConfigApplied"] = state.last_applied
-    if report_input.health.node and report_input.health.node.version:
-        report["kubeletVersion"] = report_input.health.node.version
-    report["driftCount"] = state.drift_count
-    if state.last_drift:
-        report["lastDriftDetected"] = state.last_drift
-    return report
+    state, node = report_input.state, report_input.health.node
+    report = {
+        "conditions": build_conditions(report_input),
+        "agentVersion": __version__,
+        "driftCount": state.drift_count,
+    }
+    known = {
+        "appliedConfigVersion": report_input.current_version,
+        "failedConfigVersion": report_input.failed_version,
+        "stagedPoolRevision": report_input.staged_revision,
+        "lastConfigApplied": state.last_applied,
+        "kubeletVersion": node.version if node else "",
+        "lastDriftDetected": state.last_drift,
+    }
+    return {**report, **{name: value for name, value in known.items() if value}}
 
 
 def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
@@ -67,15 +66,13 @@ def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
             "UpgradeFailed", report_input.failed_update is not None, *_cause(report_input.failed_update, "NoFailure")
         ),
     ]
-    if state.credentials_problem:
-        found.append(_condition("CredentialsRejected", True, "VerificationFailed", state.credentials_problem))
-    if report_input.vpn_failure:
-        found.append(_condition("VpnRenewalFailed", True, *_cause(report_input.vpn_failure, "")))
-    if report_input.staging_failure:
-        found.append(_condition("StagingFailed", True, *_cause(report_input.staging_failure, "")))
-    if report_input.agent_failure:
-        found.append(_condition("AgentUpdateFailed", True, "VerificationFailed", report_input.agent_failure))
-    return found
+    problems = {"CredentialsRejected": state.credentials_problem, "AgentUpdateFailed": report_input.agent_failure}
+    failures = {"VpnRenewalFailed": report_input.vpn_failure, "StagingFailed": report_input.staging_failure}
+    return [
+        *found,
+        *(_condition(kind, True, "VerificationFailed", why) for kind, why in problems.items() if why),
+        *(_condition(kind, True, *_cause(result, "")) for kind, result in failures.items() if result),
+    ]
 
 
 def _ready(health: NodeHealth) -> dict[str, str]:
@@ -139,10 +136,9 @@ def _result_text(result: JobResult) -> str:
 
 
 def _condition(kind: str, status: bool | None, reason: str, message: str) -> dict[str, str]:
-    statuses = {True: "True", False: "False", None: "Unknown"}
     condition = {
         "type": kind,
-        "status": statuses[status],
+        "status": "Unknown" if status is None else str(status),
         "reason": "".join(part[:1].upper() + part[1:] for part in reason.split("-")),
     }
     return {**condition, "message": redact_tokens(message)} if message else condition

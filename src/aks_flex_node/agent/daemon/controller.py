@@ -346,7 +346,7 @@ class Controller:
         )
         if session.is_node_released and self._waits_for_node_deletion:
             self.history.hasten(JobKind.UPDATE)
-        self.staging.forget_outdated(inputs.staging, self.clock())
+        self.staging.forget_outdated(inputs.staging)
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return

@@ -6,9 +6,9 @@ import random
 import threading
 import time
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -20,13 +20,9 @@ MIN_WAKE_SECONDS = 2.0  # between two polls, however often the poller is woken
 WATCHDOG_SECONDS = 1800.0  # longer than the sum of all time limits of one poll
 
 
-class Pollable(Protocol):
-    def poll(self, version: str, wait: int) -> PollResult: ...
-
-
 @dataclass
 class Poller:
-    source: Pollable
+    poll: Callable[[str, int], PollResult]  # of the source: with the known configVersion, and seconds to wait
     backoff: PollBackoff
     wait: Callable[[], int]  # seconds of the long poll
     version: Callable[[], str]  # the newest known configVersion
@@ -75,26 +71,22 @@ class Poller:
         first = not self._last_ok
         wait, took = 0 if first else self.wait(), 0.0
         try:
-            response = self.source.poll(self.version(), wait)
+            response = self.poll(self.version(), wait)
             took = self.clock() - begun
             result = response if self._stopped.is_set() else self.handle(response)
-        except FlexError as error:
-            result = self._handle_failure(error.message)
         except Exception as error:  # no response may stop the polling
-            # The exception's text may contain secrets, so only its type is reported.
+            # The text of another exception may contain secrets, so only its type is reported.
             message = f"The response of the config source could not be processed ({type(error).__name__})."
-            result = self._handle_failure(message)
+            result = PollResult(
+                ProviderState.AGENT_FAILING, error.message if isinstance(error, FlexError) else message
+            )
+            self.on_failure(result)
         self._last_ok, self._requested_delay = result.is_ok, result.retry_after or 0.0
         delay = self.backoff.next_delay(result, took, wait)
         if first and result.is_ok and self.wait():
             delay = 0.0  # start long polling
         self._overdue_at = self.clock() + delay + WATCHDOG_SECONDS
         return delay
-
-    def _handle_failure(self, message: str) -> PollResult:
-        result = PollResult(ProviderState.AGENT_FAILING, message)
-        self.on_failure(result)
-        return result
 
 
 MAX_DELAY_SECONDS = 300.0  # maximum backoff while the provider is unavailable
@@ -119,7 +111,7 @@ class PollBackoff:
             repeats = held or (result.is_news and wait > 0 and not self._was_new)
             self._was_new = result.is_news and not held
             return self.rng.uniform(0.0, 0.5) if repeats else self._jittered()
-        if result.state in {ProviderState.DELETED, ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE}:
+        if result.state in LEAVING_STATES:
             self._failures = 0
             return self._jittered()
         self._failures += 1

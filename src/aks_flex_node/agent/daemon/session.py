@@ -302,7 +302,7 @@ def _connect(
         node.versions.newest,
     )
     poller = Poller(
-        source,
+        source.poll,
         PollBackoff(schedule.interval),
         lambda: 0 if receiver.has_pending_credentials else schedule.wait,
         lambda: receiver.newest_version,

@@ -36,7 +36,6 @@ class StagingJob:
     history: JobHistory
     _target: str = ""  # what the running job was started for
     _is_stopped: bool = False  # by the daemon itself
-    _is_delayed: bool = False  # there were too many configurations
     _begun: list[float] = field(default_factory=list)  # when recent configurations were begun
 
     @classmethod
@@ -54,33 +53,21 @@ class StagingJob:
         elif (known := job_result.read_result(node.host, STAGING_RESULT)) and known.version == pending != "":
             self.history.record(known, now)
 
-    def forget_outdated(self, pending: str, now: float) -> None:
-        """Resets retries and result of another configuration than the one to be staged, which waits if there were
-        too many of them.
-        """
+    def forget_outdated(self, pending: str) -> None:
+        """Resets retries and result of another configuration than the one to be staged."""
         last = self.history.results.get(JobKind.STAGE)
         if last and last.version != pending:
             self.history.forget(JobKind.STAGE)
-        if self._is_another(pending) and len(recent := self._recent(now)) >= MAX_TARGETS:
-            self.history.due[JobKind.STAGE], self._is_delayed = recent[0] + TARGETS_SECONDS, True
-        elif self._is_delayed:
-            self._is_delayed = False
-            self.history.hasten(JobKind.STAGE)
 
     def start(self, pending: str, now: float) -> bool:
-        """Starts the job; returns False if it is running already."""
-        if not self.runner.start(JobKind.STAGE):
+        """Starts the job; returns False if it is running already, or has staged too many configurations lately."""
+        is_another = pending not in {"", staging_config.LEFTOVERS, self._target}
+        recent = [each for each in self._begun if now - each < TARGETS_SECONDS]
+        if (is_another and len(recent) >= MAX_TARGETS) or not self.runner.start(JobKind.STAGE):
             return False
-        if self._is_another(pending):
-            self._begun = [*self._recent(now), now]
+        self._begun = [*recent, now] if is_another else recent
         self._target, self._is_stopped = pending, False
         return True
-
-    def _is_another(self, pending: str) -> bool:
-        return pending not in {"", staging_config.LEFTOVERS, self._target}
-
-    def _recent(self, now: float) -> list[float]:
-        return [each for each in self._begun if now - each < TARGETS_SECONDS]
 
     def stop_for(self, kind: JobKind) -> None:
         """Stops the running job before another one that needs the staged programs. What it downloaded is kept."""

@@ -58,7 +58,7 @@ class Agent:
     def poller(self, interval: float, wait: int) -> Poller:
         accepting = self.accepting
         return Poller(
-            self.provider,
+            self.provider.poll,
             PollBackoff(interval),
             lambda: 0 if accepting.has_pending_credentials else wait,
             lambda: accepting.newest_version,

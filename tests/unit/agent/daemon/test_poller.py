@@ -48,7 +48,7 @@ class Scene:
     def poller(self, take: Callable[[PollResult], PollResult] | None = None, interval: float = 30.0) -> Poller:
         pace = PollBackoff(interval, random.Random(1))  # noqa: S311 - a jitter is no secret
         return Poller(
-            self,
+            self.poll,
             pace,
             lambda: 50,
             lambda: self.version,
