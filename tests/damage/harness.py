@@ -17,6 +17,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.daemon.lifecycle import HealthChecked
 from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import open_session
 from aks_flex_node.agent.drift.detection import detect_drift
@@ -162,7 +163,7 @@ def session(host: DamagedHost) -> Outcome:
             cluster = cast("ApiClient", LastingCluster(host))
             node = ManagedNode(found, cluster, node_name, open_source(found, node_name))
             opened = open_session(node, lambda _: None)
-            opened.record_health(node.check_health(), 0.0)
+            opened.lifecycle, _ = HealthChecked(node.check_health()).decide(opened.lifecycle, 0.0)
             opened.record_drift(opened.drift.check())
             named = frozenset(one.subject for one in opened.drift.found)
             history = JobHistory.empty()

@@ -188,7 +188,10 @@ class StatusPublisher:
     _arc_due: float = 0.0
 
     def __call__(self, session: Session, running: JobKind | None) -> None:
-        now, key = self.clock(), (session.state.provider_state, session.health.node, session.drift.found, running)
+        now, key = (
+            self.clock(),
+            (session.state.provider_state, session.lifecycle.health.node, session.drift.found, running),
+        )
         if now < self._due and key == self._key:
             return
         self._due, self._key = now + PUBLISH_SECONDS, key
@@ -200,7 +203,7 @@ class StatusPublisher:
         publish(engine.host, facts.collect_status(engine, self._observed(session)))
 
     def _observed(self, session: Session) -> facts.ObservedNode:
-        health = session.health
+        health = session.lifecycle.health
         if health.node:
             node = facts.describe_node(session.node.host, session.node.name, health.node)
         else:

@@ -12,11 +12,22 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
+from aks_flex_node.agent.daemon.lifecycle import (
+    Credentials,
+    HealthChecked,
+    JobDue,
+    JobEnded,
+    LifecycleEvent,
+    NodeChanged,
+    NodeLocated,
+    StartJob,
+    Step,
+)
+from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import (
+    CheckTimes,
     ControllerEvent,
     FilesChanged,
-    NodeChanged,
     PollEvent,
     Session,
     StopRequest,
@@ -28,17 +39,15 @@ from aks_flex_node.agent.event_log import EventLog, JournalSink
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import (
     JOB_KILLED,
-    WAITING_FOR_NODE_DELETION,
     JobKind,
     JobResult,
     JobStatus,
 )
-from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
 from aks_flex_node.agent.policy import POLICY_FILE, REFUSED_BY_POLICY, UNBOOTSTRAP, read_policy, refusal_message
-from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, REPLACED_STATES
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
 from aks_flex_node.lean_dataclass import dataclass
@@ -46,12 +55,13 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.jobs.registry import Job
+
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
 HEALTH_SECONDS = 24.0  # between health checks: a dead runtime is found and repaired within half a minute
 OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
-SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
-DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
+CHECK_MIN_SECONDS = 5.0  # minimum interval between checks after changes of files
 BLOCKED_SECONDS = 10.0  # between drift checks while a service waits, for example for space
 MAX_WAIT_SECONDS = 15.0
 RETRY_SECONDS = 20.0  # between attempts to read a damaged configuration; below the watchdog's limit
@@ -152,13 +162,13 @@ class Controller:
         self.session.start()
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
-            if known.result is JobStatus.ROLLED_BACK:
-                self.session.settle_node("")
+            if known.result is JobStatus.ROLLED_BACK:  # it has used up a deletion of the Node
+                self.session.lifecycle = replace(self.session.lifecycle, settled_node="")
         self.staging.resume(node, self.clock())
         self.notifier.ready()
-        standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
-        message = f"Polling the configuration from {node.source.description.address}."
-        message = message if node.source.schedule else standalone
+        message = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
+        if node.source.schedule:
+            message = f"Polling the configuration from {node.source.description.address}."
         node.log_event("daemon-started", message)
 
     def shut_down(self) -> None:
@@ -188,19 +198,10 @@ class Controller:
         elif not (self.runner.running or self.is_busy()) and self.session.is_outdated:
             self.session.node.log_event("configuration-changed", "Another command changed the configuration.")
             self._reopen()
-        self._check_health()
-        self._notify_alive()  # each of these steps may wait for the API server
-        session, now = self.session, self.clock()
-        if session.node.source.signals_by_node and now >= self.operations_due:
-            self.operations_due = now + OPERATIONS_SECONDS
-            session.operation_pending = session.node.has_operation()
-        self._notify_alive()
-        if not self.runner.running:
-            self._check_drift()
-            self._start_next_job()
-        elif self.runner.running is JobKind.UPDATE and self.session.is_node_released:
-            # An update that is still staging its programs need not end and start again.
-            update_journal.write_release(self.session.node.host, self.session.node.versions.next)
+        for check in (self._check_health, self._check_operations, self._check_drift):
+            check()
+            self._notify_alive()  # it may wait for the API server
+        self._start_next_job()
         self._report_status()
         return True
 
@@ -211,45 +212,53 @@ class Controller:
         """
         session, now = self.session, self.clock()
         retries = [due for due in self.history.due.values() if due > now]
-        due = session.health_due if self.runner.running else min(session.health_due, session.drift_due, *retries)
+        health, drift = session.health_check.due, session.drift_check.due
+        due = health if self.runner.running else min(health, drift, *retries)
         return max(0.0, min(due - now, MAX_WAIT_SECONDS))
 
     def _handle(self, event: PollEvent | FilesChanged | NodeChanged | JobResult) -> None:
-        session = self.session
+        session, now = self.session, self.clock()
         match event:
             case PollEvent():
                 self._handle_poll(event)
             case FilesChanged():
-                soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
-                session.drift_due = min(session.drift_due, soon)
-                if POLICY_FILE in event.paths:
-                    # The policy has changed: retry what it refused.
-                    for kind in (JobKind.UPDATE, JobKind.STAGE):
-                        last = self.history.results.get(kind)
-                        if last and last.reason == REFUSED_BY_POLICY:
-                            self.history.hasten(kind)
+                session.drift_check.hasten(now)
                 if any(map(session.is_credential, event.paths)):
-                    soon = max(self.clock() + SETTLE_SECONDS, session.health_earliest)
-                    session.health_due = min(session.health_due, soon)
+                    session.health_check.hasten(now)
+                # The policy has changed: retry what it refused.
+                for kind in (JobKind.UPDATE, JobKind.STAGE) if POLICY_FILE in event.paths else ():
+                    last = self.history.results.get(kind)
+                    if last and last.reason == REFUSED_BY_POLICY:
+                        self.history.hasten(kind)
             case NodeChanged():
-                session.health_due = self.clock()
-                session.wake_poller()
+                session.health_check.due = now
+                self._decide(event)
                 if event.is_deleted:
-                    # The watch and the next health check confirm each other.
-                    session.credential_loss_count = max(1, session.credential_loss_count)
                     session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
 
+    def _decide(self, event: LifecycleEvent) -> None:
+        """Takes the node to its state after an event, and does what is decided."""
+        session = self.session
+        session.lifecycle, step = event.decide(session.lifecycle, self.clock())
+        match step:
+            case Step.LOCATE_NODE:
+                self._decide(NodeLocated(session.node.is_another_machine()))
+            case Step.WAKE_POLLER if session.connection:
+                session.connection.poller.wake()
+            case Step.RELEASE_UPDATE:
+                update_journal.write_release(session.node.host, session.node.versions.next)
+            case StartJob():
+                self._start_job(step.job, step.arguments)
+
     def _handle_poll(self, event: PollEvent) -> None:
         session, result, before = self.session, event.result, self.session.state.provider_state
-        session.record_poll(event, self.clock())
+        self._decide(session.record_poll(event))
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
             session.node.log_event("provider-state", f"{result.state}: {result.message}".rstrip(": "), level)
-        if result.state in LEAVING_STATES and result.state is not before:
-            policy = read_policy(session.node.host)
-            if policy.forbids(UNBOOTSTRAP):
+            if result.state in LEAVING_STATES and (policy := read_policy(session.node.host)).forbids(UNBOOTSTRAP):
                 message = refusal_message(policy, [f"the removal of this node ({UNBOOTSTRAP})"])
                 session.node.log_event("unbootstrap-refused", message, "warning")
         if result.next_problem:
@@ -265,8 +274,12 @@ class Controller:
         if result.kind is JobKind.UPDATE and result.is_done:
             self.session.state = replace(self.session.state, last_applied=result.at, unapplied={})
         elif result.kind is JobKind.UPDATE:
-            about = {"version": result.version, "reason": result.reason, "message": result.message}
-            unapplied = {**about, "result": str(result.result)}
+            unapplied = {
+                "version": result.version,
+                "reason": result.reason,
+                "message": result.message,
+                "result": str(result.result),
+            }
             self.session.state = replace(self.session.state, unapplied=unapplied)
 
     def _handle_result(self, result: JobResult) -> None:
@@ -278,15 +291,14 @@ class Controller:
         update_journal.remove_release(self.session.node.host)
         self._log_result(result)
         self._record_result(result)
-        if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
-            self.operations_due = 0.0  # there may be another one
         if result.kind is JobKind.REPAIR and result.reason != JOB_KILLED:
             self.session.drift.end_repair()
-        if self._uses_up_permission(result):
-            self.session.settle_node(result.node_uid)
+        if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
+            self.operations_due = 0.0  # there may be another one
+        self._decide(JobEnded(result, self.history.results.get(JobKind.UPDATE)))
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
-        if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
+        if result.is_done and result.kind is JobKind.UPDATE and self.session.has_unfinished_update:
             self.history.postpone(JobKind.UPDATE, self.clock())  # an immediate retry would not get further
 
     def _log_result(self, result: JobResult) -> None:
@@ -294,86 +306,62 @@ class Controller:
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
         self.session.node.log_event("job-finished", str(result), level, **fields)
 
-    def _uses_up_permission(self, result: JobResult) -> bool:
-        """Returns whether a deletion of the Node permits no further disturbance: the update is over, or the node was
-        recovered although its newest configuration will not be applied.
-        """
-        update = self.history.results.get(JobKind.UPDATE)
-        if result.kind is JobKind.UPDATE:
-            return result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}
-        given_up = update is not None and update.result in {JobStatus.ROLLED_BACK, JobStatus.REFUSED}
-        return result.kind is JobKind.RECOVER and result.is_done and given_up
-
     def _check_health(self) -> None:
-        """Checks the node's health, also while a job runs; lost credentials count only when no job runs."""
+        """Checks the node's health, also while a job runs."""
         session, now = self.session, self.clock()
-        if now < session.health_due:
+        if now < session.health_check.due:
             return
-        session.health_due = now + HEALTH_SECONDS
-        session.health_earliest = now + DRIFT_MIN_SECONDS
-        session.record_health(session.node.check_health(), now)
-        if session.health.failed_services:
-            session.drift_due = min(session.drift_due, now)  # a stopped service is drift
-        lost = session.recovery_reason and not self.runner.running
-        session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
-        if session.credential_loss_count == 1:
-            session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
+        session.health_check = CheckTimes(now + HEALTH_SECONDS, now + CHECK_MIN_SECONDS)
+        health = session.node.check_health()
+        self._decide(HealthChecked(health, self.runner.running))
+        if health.failed_services:
+            session.drift_check.due = min(session.drift_check.due, now)  # a stopped service is drift
+        if session.lifecycle.credentials is Credentials.DOUBTED:
+            session.health_check.due = now + HEALTH_SECONDS / 12  # confirm soon
+
+    def _check_operations(self) -> None:
+        session, now = self.session, self.clock()
+        if session.node.source.signals_by_node and now >= self.operations_due:
+            self.operations_due = now + OPERATIONS_SECONDS
+            session.has_operation = session.node.has_operation()
 
     def _check_drift(self) -> None:
         session, now = self.session, self.clock()
-        if now < session.drift_due:
+        if self.runner.running or now < session.drift_check.due:
             return
-        session.drift_earliest = now + DRIFT_MIN_SECONDS
-        fresh = session.drift.check()
-        interval = session.node.config.agent.drift_seconds
-        session.drift_due = now + (min(BLOCKED_SECONDS, interval) if session.drift.is_blocked else interval)
+        fresh, seconds = session.drift.check(), session.node.config.agent.drift_seconds
+        due = now + (min(BLOCKED_SECONDS, seconds) if session.drift.is_blocked else seconds)
+        session.drift_check = CheckTimes(due, now + CHECK_MIN_SECONDS)
         session.record_drift(fresh)
         for one in fresh:
             session.node.log_event("drift", one.description, "warning", component=one.component, diff=one.diff)
 
     def _start_next_job(self) -> None:
-        if self.is_busy():
-            return
-        session = self.session
-        inputs = scheduler_input(
-            session.node,
-            session.drift,
-            deleted=session.is_removal_confirmed,
-            credentials_lost=session.credential_loss_count >= 2 and session.may_recover(self.clock()),
-            replaced=session.replaced,
-            node_released=session.is_node_released,
-            operation_pending=session.operation_pending,
-        )
-        if session.is_node_released and self._waits_for_node_deletion:
-            self.history.hasten(JobKind.UPDATE)
-        self.staging.forget_outdated(inputs.staging)
-        job = next_job(inputs, self.history, self.clock())
-        if job is None:
-            return
-        if job.kind is JobKind.STAGE:
-            if self.staging.start(inputs.staging, self.clock()):
-                session.node.log_event("job-started", job.start_message, kind=str(job.kind))
-            return
-        self.staging.stop_for(job.kind)
-        arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
-        if job.kind is JobKind.UNBOOTSTRAP and session.state.provider_state in REPLACED_STATES:
-            arguments = (KEEP_NODE_OPTION,)
-        if job.kind is JobKind.UPDATE and session.is_node_released:
-            arguments = (NODE_RELEASED_OPTION,)
-        update_journal.remove_release(session.node.host)
-        if self.runner.start(job.kind, arguments):
-            session.node.log_event("job-started", job.start_message, kind=str(job.kind))
+        facts = None
+        if not (self.runner.running or self.is_busy()):
+            facts = self.session.collect_facts()
+            self.staging.forget_outdated(facts.staging)
+        self._decide(JobDue(self.history, facts, self.runner.running))
 
-    @property
-    def _waits_for_node_deletion(self) -> bool:
-        last = self.history.results.get(JobKind.UPDATE)
-        return last is not None and last.reason == WAITING_FOR_NODE_DELETION
+    def _start_job(self, job: Job, arguments: tuple[str, ...]) -> None:
+        session = self.session
+        if job.kind is JobKind.STAGE:
+            is_started = self.staging.start(arguments[0], self.clock())
+        else:
+            self.staging.stop_for(job.kind)
+            if job.kind is JobKind.REPAIR:
+                arguments = session.drift.begin_repair()
+            update_journal.remove_release(session.node.host)
+            is_started = self.runner.start(job.kind, arguments)
+        if is_started:
+            session.node.log_event("job-started", job.start_message, kind=str(job.kind))
 
     def _report_status(self) -> None:
         session, running = self.session, self.runner.running
         report = session.report(self.history, running)
         session.save_metrics(report)
-        session.send(report)
+        if session.connection and session.connection.reporter:
+            session.connection.reporter.update(report)
         session.save()
         if self.publish:
             self.publish(session, running)

@@ -8,20 +8,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from dataclasses import field, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aks_flex_node.agent import self_update
-from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent import self_update, staging_config
+from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.daemon import conditions
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
+from aks_flex_node.agent.daemon.lifecycle import Leaving, Lifecycle, NodeChanged, SourceAnswered
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
-from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.jobs.registry import SchedulerInput
+from aks_flex_node.agent.paths import CONFIG_JOURNAL, CURRENT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
@@ -35,10 +41,10 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode
+    from aks_flex_node.settings.models import MaintenanceWindow
 
 
-REREAD_SECONDS = 90.0  # to wait for the source before a deleted Node is registered again
-CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
+SETTLE_SECONDS = 0.5  # collects changes of several files before a check
 
 
 @frozen
@@ -50,13 +56,6 @@ class PollEvent:
 @frozen
 class FilesChanged:
     paths: frozenset[str]
-
-
-@frozen
-class NodeChanged:
-    """The Node was deleted, created again or changed in its metadata."""
-
-    is_deleted: bool
 
 
 @frozen
@@ -88,6 +87,16 @@ class SourceConnection:
 
 
 @dataclass
+class CheckTimes:
+    due: float = 0.0
+    earliest: float = 0.0  # rate limit when files change
+
+    def hasten(self, now: float) -> None:
+        """After changes of files, of which several are collected."""
+        self.due = min(self.due, max(now + SETTLE_SECONDS, self.earliest))
+
+
+@dataclass
 class Session:
     node: ManagedNode
     drift: DriftMonitor
@@ -95,20 +104,12 @@ class Session:
     store: StateStore
     state: DaemonState
     on_event: Callable[[ControllerEvent], None]
-    config_digest: bytes = b""  # of the configuration for which the session was opened
-    health: NodeHealth = field(default_factory=NodeHealth)
-    health_due: float = 0.0
-    drift_due: float = 0.0
-    drift_earliest: float = 0.0  # rate limit of drift checks
-    health_earliest: float = 0.0  # rate limit of health checks after changes of files
-    credential_loss_count: int = 0  # consecutive health checks with lost credentials
-    deleted: bool = False  # confirmed by two polls, one interval apart
-    replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
-    operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
-    _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
+    config_digest: bytes  # of the configuration for which the session was opened
+    lifecycle: Lifecycle
+    health_check: CheckTimes = field(default_factory=CheckTimes)
+    drift_check: CheckTimes = field(default_factory=CheckTimes)
+    has_operation: bool = False  # a MachineOperation in the cluster is for this machine
     _agent_confirmed: bool = False
-    _node_gone_since: float | None = None  # when the deletion of the Node was noticed
-    _reread: bool = False  # the source has answered a poll since then
     _watch: NodeWatch | None = None
 
     def start(self) -> None:
@@ -134,112 +135,59 @@ class Session:
         """Whether another command has replaced the configuration for which this session was opened."""
         return digest_config(self.node) != self.config_digest
 
-    @property
-    def recovery_reason(self) -> str:
-        """Why the node's credentials must be recovered; empty if they need not.
-
-        A standalone node has only the token of its configuration, so a certificate that still works is kept.
+    def collect_facts(self) -> SchedulerInput:
+        """Collects the facts by which a job is selected, except those of the lifecycle. The policy of the machine is
+        read only for a node that must leave.
         """
-        return self.health.recovery_reason if self.connection else self.health.lost_reason
+        node, config, versions = self.node, self.node.config, self.node.versions
+        policy = versions.desired_config(config).update_policy  # the policy of the pending configuration applies
+        forbids = self.lifecycle.must_leave and read_policy(node.host).forbids(UNBOOTSTRAP)
+        return SchedulerInput(
+            unbootstrapping=node_state.load(node.host, config).phase is Phase.RESETTING,
+            may_unbootstrap=config.agent.unbootstrap_on_delete,
+            unbootstrap_forbidden=bool(forbids),
+            next_version=versions.next if self.connection else "",
+            unfinished=self.has_unfinished_update,
+            window_open=_is_window_open(policy.maintenance_window, node.now()),
+            drifted=bool(self.drift.repairable_subjects),
+            repair_enabled=config.drift_policy == "repair",
+            paused=policy.paused,
+            vpn_due=self.drift.vpn_due,
+            operation_pending=self.has_operation,
+            staging=staging_config.read_status(node.host, config).pending if self.connection else "",
+        )
+
+    @property
+    def has_unfinished_update(self) -> bool:
+        """Whether an update was interrupted, or a self-update is pending."""
+        node = self.node
+        if any(node.host.stat(path) is not None for path in (UPDATE_JOURNAL, CONFIG_JOURNAL)):
+            return True
+        # A daemon in the foreground has no service and is not updated.
+        has_service = managed_components(node.engine.ledger, node.config) is not SEQUENCE
+        return has_service and self_update.is_due(node.host, node.config)
 
     def is_credential(self, path: str) -> bool:
         """Returns whether a watched path has credentials of the kubelet, which are no drift when they are lost."""
         folder = self.node.config.paths.kubernetes.kubelet_dir
         return path == f"{folder}/kubeconfig" or path.startswith(f"{folder}/pki/")
 
-    @property
-    def is_node_deleted(self) -> bool:
-        """Whether the Node was deleted since the configuration in effect was settled; it may be back meanwhile."""
-        node, settled = self.health.node, self.state.settled_node
-        return self.health.node_missing or (node is not None and bool(settled) and node.uid != settled)
-
-    @property
-    def is_node_released(self) -> bool:
-        """Whether the source deleted the Node to allow a disturbance. Its newest configuration is known."""
-        return self.node.source.signals_by_node and self.is_node_deleted and self._reread
-
-    @property
-    def is_removal_confirmed(self) -> bool:
-        """Whether the node resource was deleted, and the source shows it by the Node if it uses that signal."""
-        if not self.deleted or not self.node.source.signals_by_node:
-            return self.deleted
-        node = self.health.node
-        return self.is_node_deleted or (node is not None and node.is_marked_for_removal)
-
-    def may_recover(self, now: float) -> bool:
-        """Whether a deleted Node may be registered again: the source was asked for its reason first, in vain or not,
-        and did not answer that the node resource is deleted.
-        """
-        if not (self.health.node_missing and self.node.source.signals_by_node):
-            return True
-        if self.state.provider_state is ProviderState.DELETED and self.node.config.agent.unbootstrap_on_delete:
-            return False
-        return self._reread or (self._node_gone_since is not None and now - self._node_gone_since >= REREAD_SECONDS)
-
-    def record_health(self, health: NodeHealth, now: float) -> None:
-        self.health = health
-        if health.node and health.node.uid and not self.state.settled_node:
-            self.state = replace(self.state, settled_node=health.node.uid)
-        if not self.is_node_deleted:
-            self._node_gone_since, self._reread = None, False
-        elif self._node_gone_since is None:
-            self._node_gone_since, self._reread = now, False
-            self.wake_poller()
-
-    def wake_poller(self) -> None:
-        """Polls at once if the source signals by the Node."""
-        if self.connection and self.node.source.signals_by_node:
-            self.connection.poller.wake()
-
-    def settle_node(self, uid: str) -> None:
-        """Records that an update has used the permission of a deleted Node, and ended with the Node of this UID. If
-        the UID is unknown, the next health check sets it.
-        """
-        if uid != self.state.settled_node:
-            self.state = replace(self.state, settled_node=uid)
-
-    def record_poll(self, event: PollEvent, now: float) -> None:
+    def record_poll(self, event: PollEvent) -> SourceAnswered:
+        """Records a poll for `status` and reports; returns what it says of the node."""
         result, problem = event.result, event.credentials_problem
+        newest = self.connection.receiver.newest_version if self.connection else ""
         changes: dict[str, Any] = {} if problem is None else {"credentials_problem": problem}
         if result.is_ok:
-            changes |= {"last_answer": format_utc(), "newest_version": self._newest_version}
+            changes |= {"last_answer": format_utc(), "newest_version": newest}
         if self.connection:
             changes["not_accepted"] = self.connection.receiver.not_accepted
         self.state = replace(self.state.with_provider_state(result.state, result.message), **changes)
-        if result.is_ok:
-            # The source has no newer configuration for this Node: a later deletion of it is a new signal.
-            self._reread = self._node_gone_since is not None
-            node = self.health.node
-            if node and node.uid and self._newest_version == self.node.versions.current:
-                self.settle_node(node.uid)
-                self._node_gone_since, self._reread = None, False
-        self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
             with contextlib.suppress(MachineError):  # a full disk does not stop the daemon
                 self_update.raise_floor(self.node.host)
-
-    @property
-    def _newest_version(self) -> str:
-        return self.connection.receiver.newest_version if self.connection else ""
-
-    def _record_leaving(self, result: PollResult, now: float) -> None:
-        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
-
-        An undecided conflict takes longer, and ends here only if the Node certainly lives on another machine: the ID
-        of this machine may have changed.
-        """
-        if self._leaving is None or self._leaving[0] is not result.state:
-            self._leaving = (result.state, now) if result.state in LEAVING_STATES else None
-            self.deleted = self.replaced = False
-        if self._leaving is None:
-            return
-        waited, schedule = now - self._leaving[1], self.node.source.schedule
-        decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
-        if waited >= ((schedule.interval if schedule else 0.0) if decided else CONFLICT_SECONDS):
-            self.deleted = result.state is ProviderState.DELETED
-            self.replaced = not self.deleted and (decided or self.node.is_another_machine())
+        return SourceAnswered(result.state, result.is_ok and newest == self.node.versions.current)
 
     def record_drift(self, fresh: tuple[Drift, ...]) -> None:
         self.state = replace(
@@ -250,18 +198,17 @@ class Session:
         )
 
     def report(self, history: JobHistory, running: JobKind | None) -> dict[str, Any]:
-        return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
-
-    def send(self, report: dict[str, Any]) -> None:
-        if self.connection and self.connection.reporter:
-            self.connection.reporter.update(report)
+        return conditions.build_report(
+            report_input(self.node, self.drift, self.state, self.lifecycle.health, history, running)
+        )
 
     def save(self) -> None:
-        self.store.save(replace(self.state, conflicts=self.drift.conflicts))
+        settled = self.lifecycle.settled_node
+        self.store.save(replace(self.state, conflicts=self.drift.conflicts, settled_node=settled))
 
     def save_metrics(self, report: dict[str, Any]) -> None:
         if path := self.node.config.agent.metrics_file:
-            self.store.save_metrics(path, conditions.render_metrics(self.state, self.health, report))
+            self.store.save_metrics(path, conditions.render_metrics(self.state, self.lifecycle.health, report))
 
 
 def open_session(
@@ -282,7 +229,21 @@ def open_session(
     joined = node_state.load(node.host, node.config)
     state = replace(state, last_applied=max(state.last_applied, joined.applied))
     monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
-    return Session(node, monitor, connection, store, state, on_event, digest_config(node))
+    leaving = Leaving(state.provider_state) if state.provider_state in LEAVING_STATES else None
+    lifecycle = Lifecycle(
+        schedule.interval if schedule else None,
+        node.source.signals_by_node,
+        leaving,
+        settled_node=state.settled_node,
+    )
+    return Session(node, monitor, connection, store, state, on_event, digest_config(node), lifecycle)
+
+
+def _is_window_open(window: MaintenanceWindow, now: float) -> bool:
+    try:
+        return next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
+    except MachineError:
+        return True  # the update job reports the error
 
 
 def digest_config(node: ManagedNode) -> bytes:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, run_controller, wait_until_readable
+from aks_flex_node.agent.daemon.lifecycle import CONFLICT_SECONDS
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
-from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, StopRequest
+from aks_flex_node.agent.daemon.session import StopRequest
 from aks_flex_node.agent.daemon.systemd_notifier import SystemdNotifier
 from aks_flex_node.agent.job_records.job_result import JOB_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import ManagedNode
@@ -25,7 +26,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put, settings
-from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, interval, poller_of
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PORTAL, Life, interval, poller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,18 +55,6 @@ def test_controller_exits_without_writing_after_the_node_is_removed(life: Life) 
     life.controller.events.put(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED))
     assert not life.controller.reconcile()
     assert life.host.stat(DAEMON_STATE) is None
-
-
-@pytest.mark.parametrize(
-    "between",
-    [GOOD, NEWS, PORTAL, *(PollResult(each) for each in ProviderState if each is not ProviderState.DELETED)],
-    ids=lambda verdict: str(verdict.state),
-)
-def test_other_poll_result_between_resets_the_deleted_count(life: Life, between: PollResult) -> None:
-    life.hears(GONE)
-    life.hears(between, interval(life))
-    life.hears(GONE, interval(life))
-    assert not life.working
 
 
 @pytest.mark.parametrize(

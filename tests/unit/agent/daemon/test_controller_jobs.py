@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.daemon.controller import BLOCKED_SECONDS, DRIFT_MIN_SECONDS, HEALTH_SECONDS, SETTLE_SECONDS
+from aks_flex_node.agent.daemon.controller import BLOCKED_SECONDS, CHECK_MIN_SECONDS, HEALTH_SECONDS
 from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS
+from aks_flex_node.agent.daemon.lifecycle import NodeChanged
 from aks_flex_node.agent.daemon.scheduler import RETRY_SECONDS
-from aks_flex_node.agent.daemon.session import FilesChanged, NodeChanged, PollEvent
+from aks_flex_node.agent.daemon.session import SETTLE_SECONDS, FilesChanged, PollEvent
 from aks_flex_node.agent.job_records.job_result import (
     JOB_KILLED,
     JOB_UNIT,
@@ -161,7 +162,7 @@ def test_foreground_daemon_does_not_self_update(start_daemon: StartDaemon) -> No
 
 def test_drift_is_logged_with_diff_counted_and_repaired(life: Life) -> None:
     life.drift = (CHANGED,)
-    life.waits(DRIFT_MIN_SECONDS)
+    life.waits(CHECK_MIN_SECONDS)
     life.now += 1
     life.steps()
     life.runs("repair")
@@ -183,7 +184,7 @@ def test_persistent_drift_is_logged_once(start_daemon: StartDaemon) -> None:
     life = start_daemon(host=FakeHost(settings(secret=OLD, driftPolicy="log")))
     life.drift = (CHANGED,)
     for _ in range(10):
-        life.waits(DRIFT_MIN_SECONDS + 1)
+        life.waits(CHECK_MIN_SECONDS + 1)
         life.waits(1)
     assert (len(life.events("drift")), life.state.drift_count, life.host.works) == (1, 1, [])
 
@@ -192,7 +193,7 @@ def test_drift_check_is_rate_limited_for_a_busy_file(life: Life) -> None:
     before = life.drift_looks
     for _ in range(100):
         life.waits(0.1)
-    assert 1 <= life.drift_looks - before <= 10 / DRIFT_MIN_SECONDS + 1
+    assert 1 <= life.drift_looks - before <= 10 / CHECK_MIN_SECONDS + 1
 
 
 def test_controller_wakes_up_for_the_retry_of_a_job(life: Life) -> None:
@@ -229,7 +230,7 @@ def test_node_is_recovered_after_two_lost_health_checks(life: Life) -> None:
 
 
 def test_removed_certificates_are_noticed_before_the_next_health_check(life: Life) -> None:
-    life.waits(DRIFT_MIN_SECONDS)
+    life.waits(CHECK_MIN_SECONDS)
     life.sight, before = LOST, life.looks
     life.notices(FilesChanged(frozenset({"/var/lib/kubelet/pki/"})))
     life.waits(SETTLE_SECONDS)
@@ -244,7 +245,7 @@ def test_changing_certificates_do_not_cause_frequent_health_checks(life: Life) -
         life.controller.events.put(FilesChanged(frozenset({"/var/lib/kubelet/pki/kubelet.crt"})))
         life.steps()
         life.waits(0.1)
-    assert 1 <= life.looks - before <= 10 / DRIFT_MIN_SECONDS + 1
+    assert 1 <= life.looks - before <= 10 / CHECK_MIN_SECONDS + 1
 
 
 def test_node_whose_deletion_the_watch_reports_is_recovered_at_once(life: Life) -> None:
@@ -252,23 +253,6 @@ def test_node_whose_deletion_the_watch_reports_is_recovered_at_once(life: Life) 
     life.sight = replace(WELL, node=None, node_missing=True)
     life.notices(NodeChanged(is_deleted=True))
     life.runs("recover")
-
-
-def test_deletion_that_the_health_check_does_not_confirm_is_ignored(life: Life) -> None:
-    life.hears(GOOD)
-    life.notices(NodeChanged(is_deleted=True))
-    life.waits(HEALTH_SECONDS * 2)
-    assert life.host.works == []
-
-
-def test_node_is_not_recovered_when_the_second_health_check_passes(life: Life) -> None:
-    life.sight = LOST
-    life.waits(HEALTH_SECONDS)
-    life.sight = WELL
-    life.waits(HEALTH_SECONDS / 12)
-    life.sight = LOST
-    life.waits(HEALTH_SECONDS)
-    assert not life.working
 
 
 def test_provider_state_is_stored_and_read_after_a_restart(life: Life, start_daemon: StartDaemon) -> None:

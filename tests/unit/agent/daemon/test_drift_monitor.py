@@ -16,7 +16,6 @@ from aks_flex_node.agent.daemon.drift_monitor import (
     Conflicts,
     DriftMonitor,
 )
-from aks_flex_node.agent.daemon.scheduler import scheduler_input
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.update_journal import UpdateJournal, UpdateStage
 from aks_flex_node.agent.jobs.registry import IGNORE_OPTION
@@ -34,7 +33,6 @@ from tests.unit.agent.jobs.update.harness import Scene
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.drift.detection import Drift
-    from aks_flex_node.agent.jobs.registry import SchedulerInput
     from aks_flex_node.agent.reconcile.engine import Engine
 
 
@@ -70,10 +68,6 @@ def repair(drift: DriftMonitor, times: int = MAX_REPAIRS) -> None:
         drift.end_repair()
 
 
-def known_of(drift: DriftMonitor) -> SchedulerInput:
-    return scheduler_input(drift.node, drift, deleted=False, credentials_lost=False)
-
-
 @pytest.mark.parametrize("stage", UpdateStage)
 def test_changes_of_an_unverified_update_are_not_drift(stage: UpdateStage) -> None:
     scene = Scene()
@@ -81,14 +75,14 @@ def test_changes_of_an_unverified_update_are_not_drift(stage: UpdateStage) -> No
     drift = changed(scene)
     prepares = stage is UpdateStage.PREPARING
     assert (TOML in subjects(drift.check())) == prepares
-    assert known_of(drift).drifted == prepares, "or a repair would undo it"
+    assert bool(drift.repairable_subjects) == prepares, "or a repair would undo it"
 
 
 def test_incomplete_configuration_is_reported_and_nothing_is_compared() -> None:
     drift = changed(Scene())
     drift.node.engine.config_complete = False
     assert [one.subject for one in drift.check()] == [CURRENT_CONFIG]
-    assert not known_of(drift).drifted
+    assert not drift.repairable_subjects
 
 
 BEHIND_VPN: Settings = {"azure.vpn.enabled": True, "azure.targetCluster.resourceId": CLUSTER_ID}
@@ -98,10 +92,10 @@ def test_configured_vpn_that_does_not_exist_is_due() -> None:
     scene = Scene(BEHIND_VPN)
     drift = changed(scene)
     drift.check()
-    assert known_of(drift).vpn_due
+    assert drift.vpn_due
     scene.host.apply(WriteFile(record_file(scene.config), record_of(settings_fingerprint(scene.config)), 0o600))
     drift.check()
-    assert not known_of(drift).vpn_due
+    assert not drift.vpn_due
 
 
 def record_of(settings: str) -> bytes:
@@ -116,7 +110,7 @@ def test_vpn_missing_from_the_config_is_drift_but_not_repaired() -> None:
     drift.check()
     drift.found = tuple(one for one in drift.found if one.component == "vpn")
     assert [one.subject for one in drift.found] == [vpn.NAME, vpn.UNIT]
-    assert not known_of(drift).drifted
+    assert not drift.repairable_subjects
     assert vpn.COMPONENT not in components_to_repair(scene.engine(without))
     assert vpn.COMPONENT in components_to_repair(scene.engine(scene.config))
 

@@ -15,7 +15,7 @@ from aks_flex_node.agent.config_sources.source import (
     SourceKind,
 )
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
-from aks_flex_node.agent.daemon.session import REREAD_SECONDS, NodeChanged
+from aks_flex_node.agent.daemon.lifecycle import REREAD_SECONDS, NodeChanged
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import NODE_RELEASED_OPTION
 from aks_flex_node.agent.paths import DAEMON_STATE, NEXT_CONFIG, RELEASED_CONFIG

@@ -63,8 +63,8 @@ def machine() -> Iterator[Machine]:
         session.close()
 
 
-def poll(session: Session, result: PollResult, now: float = 0.0, problem: str | None = None) -> None:
-    session.record_poll(PollEvent(result, problem), now)
+def poll(session: Session, result: PollResult, problem: str | None = None) -> None:
+    session.record_poll(PollEvent(result, problem))
 
 
 def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> None:

@@ -284,8 +284,7 @@ def test_repair_runs_beside_a_long_download(life: Life) -> None:
     orders(life)
     life.runs("stage")
     life.drift = (CHANGED,)
-    life.session.drift_due = 0.0
-    life.hears(GOOD)
+    life.waits(life.session.node.config.agent.drift_seconds)
     life.runs("stage", "repair")
     assert StopUnit(STAGE_UNIT) not in life.host.done
 
