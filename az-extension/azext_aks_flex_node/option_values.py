@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
 
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
-from azext_aks_flex_node.vendored import node_changes, rollout_options
+from azext_aks_flex_node.vendored import documents, node_changes, rollout_options
 from azext_aks_flex_node.vendored.node_changes import (
     BOOTSTRAP_TOKEN,
     NO_IDENTITY,
@@ -70,16 +68,14 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
         raise _invalid(error) from None
 
 
-def properties_from_file(args: Document) -> Document | None:
+def properties_from_file(args: Document, *, of_pool: bool = False) -> Document | None:
     """Reads the properties of --file, with or without the ARM envelope."""
     if "file" not in args:
         return None
-    found = read_document(args["file"], "--file")
-    properties = node_changes.writable_properties(found) if isinstance(found.get("properties"), dict) else found
-    malformed = node_changes.malformed_path(properties)
-    if malformed:
-        raise InvalidArgumentValueError(f"--file: {malformed} has the wrong type.", "Check --file.")
-    return properties
+    try:
+        return documents.properties_of(read_document(args["file"], "--file"), of_pool=of_pool)
+    except ValueError as error:
+        raise InvalidArgumentValueError(f"--file: {error}.", "Check --file.") from None
 
 
 def read_document(file: str, option: str) -> Document:
@@ -93,20 +89,13 @@ def read_document(file: str, option: str) -> Document:
 def read_value(file: str, option: str) -> Any:
     """Reads a JSON or YAML file."""
     try:
-        return _json_value(yaml.safe_load(Path(file).expanduser().read_bytes()))
-    except yaml.YAMLError:
-        raise FileOperationError(f"{option}: {file} is neither JSON nor YAML.", f"Check {option}.") from None
+        content = Path(file).expanduser().read_bytes()
     except UNREADABLE as error:
         raise file_error(file, option, error) from None
-
-
-def _json_value(value: Any) -> Any:
-    """Converts YAML values to JSON: dates to strings, and drops null values, which the service treats as absent."""
-    if isinstance(value, dict):
-        return {str(name): _json_value(each) for name, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [_json_value(each) for each in value]
-    return value.isoformat() if isinstance(value, date) else value
+    try:
+        return documents.parse(content)
+    except ValueError as error:
+        raise FileOperationError(f"{option}: {file} is invalid: {error}.", f"Check {option}.") from None
 
 
 def is_secret_missing(before: Document, after: Document) -> bool:

@@ -96,10 +96,13 @@ def test_properties_file_accepts_empty_keys_and_dates_in_yaml(az: WarmAz, name: 
     made = flex(az, "create", "--name", name, "--file", str(file), *words)["properties"]
     assert made["nodeConfig"] == {"maxPods": 20, "labels": {"since": "2026-11-15", "a": "1"}}
     assert made["versions"] == {"kubernetes": "1.34.4"}
-    file.write_text("nodeConfig: {labels: [a, b]}")
-    assert "nodeConfig.labels has the wrong type." in refused(
-        az, "create", "--name", f"{name}-b", "--file", str(file)
-    )
+    for text, why in {
+        "nodeConfig: {labels: [a, b]}": "nodeConfig.labels has the wrong type.",
+        "nodeConfig: {maxPods: 1, maxPods: 2}": "line 1 repeats 'maxPods'.",
+        "{properties: {}, nodeconfig: {}}": "nodeconfig is unknown beside properties.",
+    }.items():
+        file.write_text(text)
+        assert why in refused(az, "create", "--name", f"{name}-b", "--file", str(file))
 
 
 def test_commands_accept_several_nodes_by_resource_id(az: WarmAz, name: str) -> None:
@@ -318,6 +321,7 @@ def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> No
     assert [each["name"] for each in flex(az, "list", "--pool", "line")] == [name]
     assert table(az, "list", "--pool", "line")[2].split()[3] == "pool"
     changed = pool("update", *on, "--max-pods", "60")["properties"]
+    assert "No changes." in ran(az, "pool update", *on, "--max-pods", "60").err
     assert (changed["revision"], changed["pendingNodeCount"], changed["description"]) == (2, 1, "Pumps")
     revisions = pool("list-revisions", *on)
     assert [each["name"] for each in revisions] == ["2", "1"]

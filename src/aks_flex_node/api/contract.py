@@ -17,3 +17,13 @@ APPLIED_TIME_ANNOTATION = "flex.aks.azure.com/last-config-applied"
 # on a Node that was moved: hash of the machine ID of the machine on which it lives
 MACHINE_ANNOTATION = "flex.aks.azure.com/machine"
 MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # label of all flex nodes
+# What a body may repeat of a resource and cannot set: around its properties, and among those of a node and of a pool.
+ENVELOPE = ("id", "name", "type", "systemData", "etag")
+READ_ONLY = (
+    *("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen"),
+    *("poolRevision", "effective", "origins", "nextConfig"),
+)
+POOL_READ_ONLY = (
+    *("revision", "nodeCount", "pendingNodeCount"),
+    *("stableRevision", "barredRevisions", "activeRollout"),
+)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 REPEATED_OPTIONS = [each.name for each in fields(ServiceOptions) if each.name != "json"]
-MANAGED = {"continuousMonitoring": True}  # the default of new nodes and pools
 
 
 @with_service
@@ -60,17 +59,17 @@ def write_node(
     options = settings
     if "client_secret" in options:
         options = NodeOptions({**options, "client_secret": _secret(options["client_secret"], service.token_file)})
-    body = read_properties(file)
+    creates = ctx.command.name == "create"
+    body = read_properties(file, options) if file or creates else None
     flags = {"configUrl": join_command, "allowDowngrade": allow_downgrade, "overrideRollout": override_rollout}
     query = {key: "true" for key, is_set in flags.items() if is_set}
     node = service.nodes.at(name)
-    if ctx.command.name == "create":
-        in_pool = options.get("pool") or (body or {}).get("poolName")  # then its template decides
-        properties = apply_options({**({} if in_pool else MANAGED), **(body or {})}, options)
-        written = create_node(node, name, properties, query)
+    if creates:
+        written, done = create_node(node, name, apply_options(body or {}, options), query), "created"
     else:
-        written = update_node(node, body, options, query)
-    _print_written(service, ctx, written, join_command=join_command)
+        written, changed = update_node(node, body, options, query)
+        done = "updated" if changed else "unchanged"
+    _print_written(service, ctx, written, done, join_command=join_command)
 
 
 def create_node(node: Resource, name: str, properties: Document, query: dict[str, str]) -> Document:
@@ -87,8 +86,12 @@ def create_node(node: Resource, name: str, properties: Document, query: dict[str
         ) from None
 
 
-def update_node(node: Resource, body: Document | None, options: NodeOptions, query: dict[str, str]) -> Document:
-    """Reads, changes and writes a node. Retries if another client changed unrelated settings meanwhile."""
+def update_node(
+    node: Resource, body: Document | None, options: NodeOptions, query: dict[str, str]
+) -> tuple[Document, bool]:
+    """Reads, changes and writes a node, and returns it and whether it was written. Retries if another client changed
+    unrelated settings meanwhile.
+    """
     from aks_flex_rp.api_client import RequestRefused
 
     found = node.get()
@@ -119,11 +122,13 @@ def update_node(node: Resource, body: Document | None, options: NodeOptions, que
         ) from None
     if written is not None and changes is not options:
         output.print_note(node_changes.stays_managed_text(found))
-    return written or found
+    return written or found, written is not None
 
 
-def _print_written(service: ServiceOptions, ctx: typer.Context, written: Document, *, join_command: bool) -> None:
-    verb, properties = ctx.command.name, written["properties"]
+def _print_written(
+    service: ServiceOptions, ctx: typer.Context, written: Document, done: str, *, join_command: bool
+) -> None:
+    properties = written["properties"]
     name, version = written["name"], properties["configVersion"]
     for warning in output.version_warnings(properties["status"]):
         output.print_note(f"warning: {warning}")
@@ -132,11 +137,11 @@ def _print_written(service: ServiceOptions, ctx: typer.Context, written: Documen
     if join_command:
         print_join_command(service, properties)
         return
-    service.print_result(f"{name} {verb}d, configVersion {version}", written)
-    if service.json:
+    service.print_result("No changes." if done == "unchanged" else f"{name} {done}, configVersion {version}", written)
+    if service.json or done == "unchanged":
         return
     command = f"`aks-flex-rp node join-command --name {name}{given_options(ctx)}`"
-    if verb == "update" and (text := not_applied_text(name, written)):
+    if done == "updated" and (text := not_applied_text(name, written)):
         output.print_note(f"{text} To apply it, run {command}, and run the command that it prints on the machine.")
     elif properties["status"].get("joinState") != "Joined":
         output.print_note(f"To join, run {command}, and run the command that it prints on the machine.")

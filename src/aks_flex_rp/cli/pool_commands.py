@@ -19,8 +19,8 @@ from aks_flex_rp.cli.command_context import (
     YesOption,
     with_service,
 )
-from aks_flex_rp.cli.node_write_commands import MANAGED, given_options
-from aks_flex_rp.cli.property_files import read_mapping
+from aks_flex_rp.cli.node_write_commands import given_options
+from aks_flex_rp.cli.property_files import read_properties
 from aks_flex_rp.cli.setting_options import apply_options, with_template_settings
 
 if TYPE_CHECKING:
@@ -50,15 +50,14 @@ def write_pool(
     pool, creates = service.pools.at(name), ctx.command.name == "create"
     found: Document = {"properties": {}} if creates else pool.get()
     before = found["properties"]
-    template = before.get("template", {}) if file is None else _template(file)
-    if creates:
-        template = {**MANAGED, **template}
+    template = read_properties(file, settings, of_pool=True) if file or creates else before["template"]
     properties: Document = {"template": apply_options(template, settings)}
     shown = before.get("description", "") if description is None else description
     properties |= {"description": shown} if shown else {}
     written = put_pool(pool, name, properties, found.get("etag", ""))
     after = written["properties"]
-    service.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written)
+    done = f"{name} {'created' if creates else 'updated'}, revision {after['revision']}"
+    service.print_result("No changes." if written["etag"] == found.get("etag") else done, written)
     if not service.json and after["pendingNodeCount"]:
         pending = f"{after['pendingNodeCount']} of {_nodes(after['nodeCount'])} on another revision."
         apply_command = f"aks-flex-rp pool apply --name {name}{given_options(ctx)}"
@@ -91,16 +90,6 @@ def put_pool(pool: Resource, name: str, properties: Document, etag: str) -> Docu
     raise ConfigError(
         "pool-exists", f"The pool {name} already exists.", "Use `aks-flex-rp pool update` to change it."
     )
-
-
-def _template(file: Path) -> Document:
-    """Reads a template from a file, also one with the envelope of a pool."""
-    document = read_mapping(file, "--file")
-    inner = document.get("properties", document)
-    inner = inner.get("template", inner) if isinstance(inner, dict) else inner
-    if not isinstance(inner, dict):
-        raise ConfigError("node-file-invalid", f"{file} is invalid: template has the wrong type.", "Check `--file`.")
-    return inner
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The base class of request bodies, and the properties that a request may repeat and cannot set."""
+"""The base class of request bodies."""
 
 from __future__ import annotations
 
@@ -60,14 +60,3 @@ def _problem(error: ErrorDetails, *above: str) -> Problem:
         case _:
             message = error["msg"].removeprefix("Input ").rstrip(".")
             return Problem(location, f"The value {message}." if message.startswith("should") else f"{message}.")
-
-
-READ_ONLY = (
-    *("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen"),
-    *("poolRevision", "effective", "origins", "nextConfig"),
-)
-POOL_READ_ONLY = (
-    *("revision", "nodeCount", "pendingNodeCount"),
-    *("stableRevision", "barredRevisions", "activeRollout"),
-)
-ENVELOPE = ("id", "name", "type", "systemData", "etag")

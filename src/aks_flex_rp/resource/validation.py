@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.contract import ENVELOPE, POOL_READ_ONLY, READ_ONLY
 from aks_flex_rp.arm.errors import Problem, unknown_properties
 from aks_flex_rp.resource import rules
 from aks_flex_rp.resource.effective import merge_properties
-from aks_flex_rp.resource.models import ENVELOPE, POOL_READ_ONLY, READ_ONLY
 from aks_flex_rp.resource.properties import NO_IDENTITY, Properties, read_properties
 from aks_flex_rp.store.model import PoolMembership
 

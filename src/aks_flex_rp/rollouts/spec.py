@@ -13,9 +13,10 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from aks_flex_node.api import kubernetes_rules
+from aks_flex_node.api.contract import ENVELOPE
 from aks_flex_node.api.rollout_options import written
 from aks_flex_rp.arm.errors import Problem, unknown_properties
-from aks_flex_rp.resource.models import ENVELOPE, WireModel
+from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.rollouts.gate_specs import Gates  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:

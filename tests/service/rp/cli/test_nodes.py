@@ -187,6 +187,22 @@ def test_node_update_without_changes_keeps_etag(person: Person) -> None:
 
     after = person.does("node update --cluster plant --name edge-1 --max-pods 50 --json").json
     assert after["etag"] == before["etag"]
+    for words in ("", "--label site-", "--taint a:NoSchedule-"):
+        assert person.does(f"node update --cluster plant --name edge-1 {words}").out == "No changes.\n"
+
+
+def test_same_file_creates_and_updates_a_node_alike(person: Person, tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("nodeConfig: {labels: {site: south}}\n")
+    person.does(f"node create --cluster plant --name edge-1 --file {file}")
+    update = f"node update --cluster plant --name edge-1 --file {file}"
+    assert person.does(f"{update} --json").properties["continuousMonitoring"] is True
+
+    person.does("node update --cluster plant --name edge-1 --unset continuousMonitoring")
+    shown = person.does("node show --cluster plant --name edge-1 --json")
+    assert "continuousMonitoring" not in shown.properties
+    file.write_text(shown.out)
+    assert person.does(update).out == "No changes.\n"  # what `node show` prints is complete
 
 
 def test_node_update_file_replaces_config_and_options_override_file(person: Person, tmp_path: Path) -> None:
@@ -354,7 +370,7 @@ def test_node_update_merges_with_concurrent_change_of_other_property(person: Per
     line = "node update --cluster plant --name edge-1 --label site=north"
     node = interrupted(person, line)
 
-    written = update_node(node, None, NodeOptions(max_pods=60, labels=["rack=7"]), {})
+    written, _ = update_node(node, None, NodeOptions(max_pods=60, labels=["rack=7"]), {})
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
@@ -367,5 +383,5 @@ def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Pe
         update_node(node, None, NodeOptions(max_pods=60), {})
     assert caught.value.name == "node-conflict"
 
-    written = update_node(node, None, NodeOptions(max_pods=60), {})
+    written, _ = update_node(node, None, NodeOptions(max_pods=60), {})
     assert written["properties"]["nodeConfig"]["maxPods"] == 60

@@ -94,7 +94,11 @@ def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: 
     }
     assert '"maxPods": 70' in person.does(f"pool show {POOL}").out
     file.write_text(shown.out)
-    assert person.does(f"pool update --file {file} {POOL}").out == "edge updated, revision 1\n"
+    assert person.does(f"pool update --file {file} {POOL}").out == "No changes.\n"
+    file.write_text("nodeConfig: {maxPods: 70, labels: {a: b}}\n")
+    assert person.does(f"pool update --file {file} {POOL}").out == "No changes.\n"
+    file.write_text("properties: {nodeconfig: {maxPods: 80}, template: {}}\n")
+    assert "nodeconfig is unknown beside template" in person.types(f"pool update --file {file} {POOL}").err
     for words in (("--no-monitor",), ("--file", str(file))):
         file.write_text("continuousMonitoring: false\n")
         person.does(f"pool create --cluster plant --name plain{len(words)}", *words)

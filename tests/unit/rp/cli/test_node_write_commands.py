@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,19 +40,29 @@ def test_node_file_may_contain_arm_envelope(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
 
     file.write_text("properties: {status: {}, versions: {runc: 1.3.0}}")
-    assert read_properties(file) == {"versions": {"runc": "1.3.0"}}
+    assert read_properties(file, NodeOptions()) == {"versions": {"runc": "1.3.0"}}
     file.write_text("versions: {runc: 1.3.0}")
-    assert read_properties(file) == {"versions": {"runc": "1.3.0"}}
-    assert read_properties(None) is None
+    assert read_properties(file, NodeOptions()) == {"versions": {"runc": "1.3.0"}, "continuousMonitoring": True}
+    assert read_properties(file, NodeOptions(pool="edge")) == {"versions": {"runc": "1.3.0"}}
+    assert read_properties(None, NodeOptions()) == {"continuousMonitoring": True}
 
 
 @pytest.mark.parametrize(
-    ("text", "path"), [("properties: [1]", "properties"), ("nodeConfig: {labels: [a]}", "nodeConfig.labels")]
+    ("text", "why"),
+    [
+        ("properties: [1]", "properties has the wrong type"),
+        ("nodeConfig: {labels: [a]}", "nodeConfig.labels has the wrong type"),
+        ("nodeConfig:\n  maxPods: 1\n  maxPods: 2", "line 3 repeats 'maxPods'"),
+        ('{"versions": {"runc": "1.3.0"}, "versions": {}}', "line 1 repeats 'versions'"),
+        ("properties: {}\nnodeconfig: {}", "nodeconfig is unknown beside properties"),
+        ("nodeConfig:\n  maxPods: [1", "line 2 is neither JSON nor YAML"),
+        ("\x00", "it is neither JSON nor YAML"),
+    ],
 )
-def test_node_file_with_wrong_types_is_refused_with_path(tmp_path: Path, text: str, path: str) -> None:
+def test_wrong_node_file_is_refused_with_path_or_line(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "node.yaml"
     file.write_text(text)
 
-    with pytest.raises(ConfigError, match=f"{path} has the wrong type") as refused:
-        read_properties(file)
+    with pytest.raises(ConfigError, match=re.escape(why)) as refused:
+        read_properties(file, NodeOptions())
     assert refused.value.name == "node-file-invalid"

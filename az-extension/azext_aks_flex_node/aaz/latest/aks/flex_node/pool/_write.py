@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import AAZStrArg, register_command
-from azure.cli.core.azclierror import InvalidArgumentValueError, ValidationError
+from azure.cli.core.azclierror import ValidationError
 from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
@@ -29,13 +29,9 @@ class _Write(FlexNodeCommand):
     def body(self, before: dict[str, Any]) -> dict[str, Any]:
         """Returns the body with the properties after the options."""
         args = self.ctx.options
-        template = before.get("template", {})
-        if "file" in args:
-            found = option_values.read_document(args["file"], "--file")
-            inner = found.get("properties", found)
-            template = inner.get("template", inner) if isinstance(inner, dict) else inner
-            if not isinstance(template, dict):
-                raise InvalidArgumentValueError("--file: template has the wrong type.", "Check --file.")
+        template = option_values.properties_from_file(args, of_pool=True)
+        if template is None:
+            template = before.get("template", {})
         description = args.get("description", before.get("description", ""))
         changed = option_values.apply_options(template, option_values.node_options_of(args))
         return {"properties": {"template": changed, **({"description": description} if description else {})}}
@@ -73,9 +69,11 @@ class UpdatePool(_Write):
 
     def execute(self) -> Any:
         found = self.pool()
-        guard = {"If-Match": found["etag"]}
-        written = self.pool(method="PUT", body=self.body(found["properties"]), headers=guard)
-        if pending := written["properties"]["pendingNodeCount"]:
+        body, guard = self.body(found["properties"]), {"If-Match": found["etag"]}
+        written = self.pool(method="PUT", body=body, headers=guard)
+        if written["etag"] == found["etag"]:
+            logger.warning("No changes.")
+        elif pending := written["properties"]["pendingNodeCount"]:
             logger.warning(
                 "%s of %s on another revision. Try one first with `az aks flex-node pool apply --name %s "
                 "--nodes NODE`, then all in waves with `az aks flex-node rollout create --pool %s`.",

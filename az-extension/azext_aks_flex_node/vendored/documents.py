@@ -1,0 +1,1 @@
+../../../src/aks_flex_node/api/documents.py
