@@ -61,7 +61,7 @@ class SimulatedSystem:
         if running is None:
             return UnitState(name, exists=exists, enabled=enabled)
         stale = running["definition"] != self._definition(name)
-        return UnitState(name, exists, enabled, "active", "running", needs_reload=stale)
+        return UnitState(name, exists, enabled, "active", needs_reload=stale)
 
     def do(self, action: Action) -> None:
         match action:

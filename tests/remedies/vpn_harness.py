@@ -23,7 +23,7 @@ from tests.unit.agent.vpn.harness import FILES, Site
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-UP = TunnelState("CONNECTED", 1.0, "192.168.100.2", "198.51.100.7")
+UP = TunnelState("CONNECTED", 1.0, "192.168.100.2")
 JOURNAL = ("journalctl", "-u", NAME, "-n", "100", "-o", "cat", "--no-pager")
 
 

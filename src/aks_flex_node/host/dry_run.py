@@ -122,9 +122,9 @@ class DryHost:
             case EnableUnit(name) | DisableUnit(name):
                 state = replace(self.unit(name), enabled=isinstance(action, EnableUnit))
             case StartUnit(name) | RestartUnit(name):
-                state = replace(self.unit(name), exists=True, active="active", sub="running", result="success")
+                state = replace(self.unit(name), exists=True, active="active")
             case StopUnit(name):
-                state = replace(self.unit(name), active="inactive", sub="dead", pid=0)
+                state = replace(self.unit(name), active="inactive", pid=0)
             case ReloadUnits():
                 self._units = {name: replace(state, needs_reload=False) for name, state in self._units.items()}
                 return

@@ -65,11 +65,9 @@ class UnitState:
     exists: bool = False
     enabled: bool = False
     active: str = "inactive"  # active, activating, failed, inactive …
-    sub: str = "dead"
     needs_reload: bool = False  # the unit file has changed since systemd read it
     restarts: int = 0
     pid: int = 0
-    result: str = "success"
     invocation: str = ""  # different after every start
     started: float = 0.0  # seconds on the monotonic clock
 

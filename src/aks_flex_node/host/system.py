@@ -41,11 +41,9 @@ UNIT_PROPERTIES = (
     "LoadState",
     "UnitFileState",
     "ActiveState",
-    "SubState",
     "NeedDaemonReload",
     "NRestarts",
     "MainPID",
-    "Result",
     "InvocationID",
     "ActiveEnterTimestampMonotonic",
 )
@@ -155,11 +153,9 @@ def parse_unit(name: str, text: str) -> UnitState:
         exists=properties.get("LoadState") not in {None, "not-found", "masked"},
         enabled=properties.get("UnitFileState") in {"enabled", "enabled-runtime"},
         active=properties.get("ActiveState", "inactive"),
-        sub=properties.get("SubState", "dead"),
         needs_reload=properties.get("NeedDaemonReload") == "yes",
         restarts=int(properties.get("NRestarts") or 0),
         pid=int(properties.get("MainPID") or 0),
-        result=properties.get("Result", "success"),
         invocation=properties.get("InvocationID", ""),
         started=int(properties.get("ActiveEnterTimestampMonotonic") or 0) / 1e6,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.artifacts.digest import Digest, RunningHashes, hash_file
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, require_space
-from aks_flex_node.agent.http.download_options import DownloadUrl, redact_url, url_identity
+from aks_flex_node.agent.http.download_options import DownloadUrl, url_identity
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.retry import AttemptFailed, Retrier
@@ -243,8 +243,6 @@ class Transfer:
     """The state of one artifact at one moment."""
 
     name: str
-    component: str
-    url: str
     done: int = 0  # bytes
     total: int | None = None
     state: TransferState = TransferState.WAITING
@@ -256,7 +254,7 @@ class TransferProgress:
 
     def __init__(self, artifact: Artifact, observe: Callable[[Transfer], None] | None = None) -> None:
         self._lock = threading.Lock()
-        self._now = Transfer(artifact.name, artifact.component, redact_url(artifact.url))
+        self._now = Transfer(artifact.name)
         self._observe = observe
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CONNECTED = "CONNECTED"
 MANAGEMENT_SECONDS = 2.0
-STATE_LINE = re.compile(r"^(\d+),([A-Z_]+),([^,]*),([^,]*),([^,]*)", re.MULTILINE)
+STATE_LINE = re.compile(r"^(\d+),([A-Z_]+),([^,]*),([^,]*)", re.MULTILINE)
 
 
 @frozen
@@ -36,7 +36,6 @@ class TunnelState:
     state: str  # CONNECTED, WAIT, RECONNECTING …
     since: float  # Unix time
     address: str = ""  # assigned by the gateway
-    gateway: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -61,7 +60,7 @@ def read_state(path: str = MANAGEMENT) -> TunnelState | None:
 def parse_state(text: str) -> TunnelState | None:
     """Parses the response of the management interface to `state`."""
     found = STATE_LINE.search(text.replace("\r", ""))
-    return TunnelState(found[2], float(found[1]), found[4], found[5]) if found else None
+    return TunnelState(found[2], float(found[1]), found[4]) if found else None
 
 
 def read_log(host: Host) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.resolved import KubeletAuth
 
 KUBELET = "kubelet.service"
-RUNNING = UnitState(KUBELET, exists=True, active="active", sub="running")
-LOOPING = UnitState(KUBELET, exists=True, active="activating", sub="auto-restart", restarts=2)
+RUNNING = UnitState(KUBELET, exists=True, active="active")
+LOOPING = UnitState(KUBELET, exists=True, active="activating", restarts=2)
 
 UNAUTHORIZED = (
     'E1115 06:00:01.123456    1234 certificate_manager.go:562] "Unhandled Error" err="kubernetes.io/kube-apiserver-'

@@ -42,7 +42,7 @@ def with_listener(port: int, pid: int = 42, name: str = "nginx", **units: UnitSt
 
 
 def running(name: str, pid: int = 42) -> UnitState:
-    return UnitState(name, exists=True, enabled=True, active="active", sub="running", pid=pid)
+    return UnitState(name, exists=True, enabled=True, active="active", pid=pid)
 
 
 def test_listening_ports_are_parsed_without_connections() -> None:

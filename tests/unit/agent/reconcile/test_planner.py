@@ -147,7 +147,7 @@ def test_plan_brings_programs_and_kernel_to_the_desired_state(
 
 
 THING = Service("thing.service", (UNIT,), "new")
-RUNNING = UnitState("thing.service", exists=True, enabled=True, active="active", sub="running")
+RUNNING = UnitState("thing.service", exists=True, enabled=True, active="active")
 RESTING = UnitState("thing.service", exists=True, enabled=True)
 STARTED = OwnedResources(services={"thing.service": {"started_with": "new"}})
 START, RESTART = StartUnit("thing.service"), RestartUnit("thing.service")

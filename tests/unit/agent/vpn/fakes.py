@@ -235,7 +235,7 @@ def vpn_environment(azure: FakeAzure, clock: Clock, **changes: Any) -> VpnEnviro
     def sender(_: NodeConfig) -> Iterator[ArmClient]:
         yield azure
 
-    up = TunnelState("CONNECTED", 1.0, "192.168.100.2", "198.51.100.7")
+    up = TunnelState("CONNECTED", 1.0, "192.168.100.2")
     told: dict[str, Any] = {
         "operator_client": sender,
         "download": lambda _, __: archive(),
