@@ -329,14 +329,9 @@ def install_service(engine: Engine) -> JobResult:
     stager = engine.stager = ProgramStager(engine.config)
     try:
         if is_due(engine.host, engine.config):
-            return update_agent(engine)
+            return SelfUpdate(engine).run()
         for component in ordered_agent_components(engine.config):
             engine.apply(component)
         return _result(JobStatus.DONE)
     finally:
         stager.close()
-
-
-def update_agent(engine: Engine) -> JobResult:
-    """Updates the agent to the configured version. Must run in a process outside the agent's service."""
-    return SelfUpdate(engine).run()

@@ -33,10 +33,6 @@ class ArtifactFile:
     def is_prefix(self) -> bool:
         return self.member.endswith("/")
 
-    @property
-    def is_whole_file(self) -> bool:
-        return not self.member
-
 
 @frozen
 class Artifact:
@@ -65,7 +61,7 @@ class Artifact:
     @property
     def is_plain(self) -> bool:
         """Returns whether the artifact is used as it is, without unpacking."""
-        return all(file.is_whole_file for file in self.files)
+        return not any(file.member for file in self.files)
 
     @property
     def pin_hint(self) -> str:

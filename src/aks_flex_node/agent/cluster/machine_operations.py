@@ -40,10 +40,6 @@ class MachineOperation:
     phase: str = PENDING
     parameters: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def is_pending(self) -> bool:
-        return self.phase == PENDING
-
 
 def find_operations(api: ApiClient, machine: str, started: str = "") -> list[MachineOperation]:
     """Returns the unfinished operations for a Machine, oldest first, and the one with the UID `started`: a reset is
@@ -141,10 +137,8 @@ class OperationRecord:
         """
         operations = list(found)
         own = next((one for one in operations if self.uid and one.uid == self.uid), None)
-        fresh = (
-            one for one in operations if one.is_pending and one.uid not in self.executed and one.created >= joined
-        )
-        return own or next(fresh, None)
+        pending = (one for one in operations if one.phase == PENDING and one.created >= joined)
+        return own or next((one for one in pending if one.uid not in self.executed), None)
 
 
 def read_record(host: Host) -> OperationRecord:

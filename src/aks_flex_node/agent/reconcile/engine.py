@@ -175,13 +175,10 @@ class Engine:
     def remove(self, component: Component, report: Callable[[str], None]) -> tuple[Action, ...]:
         """Removes what the component owns; reports failed removals and continues."""
         facts = component.observe(self.host, Spec(), self.ledger.owned(component.name))
-        return self.run_removal(component.name, component.removal(facts), report)
-
-    def run_removal(self, name: str, actions: Iterable[Action], report: Callable[[str], None]) -> tuple[Action, ...]:
         done: list[Action] = []
         failed = False
-        for action in actions:
-            self.events.emit("action", str(action), "debug", component=name)
+        for action in component.removal(facts):
+            self.events.emit("action", str(action), "debug", component=component.name)
             try:
                 self.host.apply(action)
             except FlexError as error:
@@ -191,7 +188,7 @@ class Engine:
             done.append(action)
         if not failed:
             try:
-                self.ledger.forget(name)
+                self.ledger.forget(component.name)
             except FlexError as error:
                 report(error.message)
         self.applied_actions += done

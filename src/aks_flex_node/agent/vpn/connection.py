@@ -145,7 +145,8 @@ class VpnConnection:
         reaching = ApiServerReachability(self.host, self.config, self.environment, network)
         reaching.update_hosts(arm, self.records.current.name_servers)
         reaching.check()
-        gateway.remove_own_roots(tuple(each for each in self.records.current.roots if each != pair.name))
+        gateway.remove_roots(tuple(each for each in self.records.current.roots if each != pair.name))
+        self.records.update(roots=(pair.name,))
         disconnect.remove_from_former_gateways(self.records, arm, self.environment, self.note)
         self.environment.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         for each in self.host.list_dir(vpn_dir(self.config)):

@@ -72,11 +72,6 @@ class VpnGateway:
         self.records.update(roots=tuple(dict.fromkeys((*self.records.current.roots, pair.name))))
         self.change(add, "this machine's root certificate")
 
-    def remove_own_roots(self, names: tuple[str, ...]) -> None:
-        """Removes root certificates of this machine from its current gateway."""
-        self.remove_roots(names)
-        self.records.update(roots=tuple(each for each in self.records.current.roots if each not in names))
-
     def remove_roots(self, names: tuple[str, ...]) -> None:
         def drop(document: Document) -> bool:
             roots = gateway_spec.root_certificates(document)
@@ -240,7 +235,7 @@ class GatewayProvisioner:
             )
             if found is not None and not (ours and provisioning_state(found).lower() == "failed"):
                 return
-            self.gateway.records.add_created(resource)
+            self.gateway.records.update(made=tuple(dict.fromkeys((*self.gateway.records.current.made, resource))))
             try:
                 self.gateway.put(resource, body, what)
             except AzureCallError as error:

@@ -52,11 +52,6 @@ class VpnRecordStore(RecordStore[VpnRecord]):
     def __init__(self, host: Host, config: NodeConfig) -> None:
         super().__init__(host, record_file(config), VpnRecord)
 
-    def add_created(self, resource: str) -> None:
-        """Records a resource before it is created."""
-        if resource not in self.current.made:
-            self.update(made=(*self.current.made, resource))
-
 
 def status(
     host: Host, config: NodeConfig, read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state

@@ -258,7 +258,7 @@ def test_kubernetes_programs_come_as_single_files_or_in_a_tarball(template: str,
         [file for program in spec.programs for one in program.artifacts for file in one.files] for spec in specs
     ]
     assert [[file.path for file in files] for files in wanted] == [["bin/kubelet"], ["bin/kubectl", "bin/kubeadm"]]
-    assert all(file.is_whole_file is (len(urls) == 3) for files in wanted for file in files)
+    assert all((not file.member) is (len(urls) == 3) for files in wanted for file in files)
 
 
 @pytest.mark.parametrize("desired", [kubernetes.desired, kubernetes.desired_tools])

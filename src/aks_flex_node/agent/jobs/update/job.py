@@ -98,7 +98,9 @@ class UpdateJob:
             nothing = _result(JobStatus.DONE, message="No configuration is pending.")
             return self._decline(current, journal, nothing, current.version)
         if journal and journal.stage is UpdateStage.APPLYING and journal.identity == pending.identity:
-            return self._resume(current, pending, journal)
+            # A crash interrupted the update in the apply stage.
+            with self.operations.open_engine(pending.config) as engine:
+                return self._apply(engine, current, pending, journal)
         return self._begin(current, pending, journal)
 
     def _begin(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None) -> JobResult:
@@ -172,11 +174,6 @@ class UpdateJob:
             if difference.endpoint_changed and not difference.disrupts_pods:
                 return NodeBaseline()  # the API server may be reachable only with the new configuration
             raise
-
-    def _resume(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal) -> JobResult:
-        """Continues an update that a crash interrupted in the apply stage."""
-        with self.operations.open_engine(stored.config) as engine:
-            return self._apply(engine, current, stored, journal)
 
     def _apply(
         self, engine: Engine, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal
