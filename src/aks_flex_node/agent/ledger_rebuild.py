@@ -10,7 +10,6 @@ from aks_flex_node.agent.components.catalog import ALL
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import (
-    MANAGED_MARK,
     Directory,
     File,
     ProgramTree,
@@ -19,12 +18,13 @@ from aks_flex_node.agent.reconcile.resources import (
     Service,
     Spec,
     Symlink,
+    is_marked,
 )
 from aks_flex_node.api.value_rules import SYSTEM_DIRECTORIES
-from aks_flex_node.host.host import EntryKind, Host
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.host import Host
 
 
 UNIT_DIR = "/etc/systemd/system"
@@ -38,20 +38,17 @@ def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
     # If any resource of the spec has the agent's marker, its data directories are owned.
     files = [one.path for one in spec.resources if isinstance(one, File)]
     units = [f"{UNIT_DIR}/{one.name}" for one in spec.resources if isinstance(one, Service)]
+    links = [one.path for one in spec.resources if isinstance(one, Symlink)]
     homes = [one.path for one in spec.resources if isinstance(one, Directory) and one.ours]
-    trusted = (
-        any(_marked(host, path) for path in (*files, *units))
-        or any(_contains_marked(host, path) for path in homes)
-        or any(host.stat(program.path) is not None for program in spec.programs)
-        or any(
-            _links_to_install_dir(host, one.path, install_dir) for one in spec.resources if isinstance(one, Symlink)
-        )
+    inside = [f"{folder}/{name}" for folder in homes for name in host.list_dir(folder)]  # of the same node as a home
+    trusted = any(is_marked(host, path, install_dir) for path in (*files, *links, *units, *inside)) or any(
+        host.stat(program.path) is not None for program in spec.programs
     )
     if trusted:  # removal skips directories that are not empty
         owned.paths = {path: {"original": None, "kind": "directory"} for path in _parent_dirs(host, spec)}
     for resource in spec.resources:
         if isinstance(resource, Service):
-            if _marked(host, f"{UNIT_DIR}/{resource.name}"):
+            if is_marked(host, f"{UNIT_DIR}/{resource.name}"):
                 owned.services[resource.name] = {"started_with": ""}
         elif (path := _path(resource)) and host.stat(path) is not None:
             record = _record(host, resource, install_dir, trusted=trusted)
@@ -78,32 +75,17 @@ def _record(host: Host, resource: Resource, install_dir: str, *, trusted: bool) 
         case ProgramTree():
             return {"kind": "program"}
         case Symlink(path):
-            return {"kind": "link"} if _links_to_install_dir(host, path, install_dir) else None
+            return {"kind": "link"} if is_marked(host, path, install_dir) else None
         case File(path, content):
             named = (
                 FILE_NAME_MARK in path.rpartition("/")[2]
             )  # not every file syntax allows a comment with the marker
-            return {"kind": "file"} if named or _marked(host, path) or host.read(path) == content else None
+            return {"kind": "file"} if named or is_marked(host, path) or host.read(path) == content else None
         case Directory(_, _, ours) if trusted:
             return {"kind": "directory", **({"ours": True} if ours else {})}
         case RuntimePath() if trusted:
             return {"ours": True}
     return None
-
-
-def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:
-    entry = host.stat(path)
-    return entry is not None and entry.target.startswith(f"{install_dir}/")
-
-
-def _contains_marked(host: Host, folder: str) -> bool:
-    """Returns whether a file in the directory has the marker; its other files then belong to the same node."""
-    paths = [f"{folder}/{name}" for name in host.list_dir(folder)]
-    return any((entry := host.stat(path)) and entry.kind is EntryKind.FILE and _marked(host, path) for path in paths)
-
-
-def _marked(host: Host, path: str) -> bool:
-    return MANAGED_MARK.encode() in (host.read(path) or b"")
 
 
 def rebuild_ledger(engine: Engine) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, NetworkProbe
-from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
+from aks_flex_node.agent.reconcile.resources import Spec, is_marked
 from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
 
@@ -69,7 +69,6 @@ def as_warning(finding: CheckFinding) -> CheckFinding:
 
 
 UNIT_DIRECTORY = "/etc/systemd/system"
-MAX_MARKED_BYTES = 1 << 20  # files with the management mark are smaller
 
 
 def sign_in_to_azure(config: NodeConfig, scope: str, operator: bool) -> None:
@@ -114,12 +113,9 @@ class PreflightContext:
     def marked(self, path: str) -> bool:
         """Returns whether a file has the management mark, or a link points to the agent's programs."""
         try:
-            entry = self.host.stat(path)
+            return is_marked(self.host, path, self.config.paths.install_dir)
         except OSError:
             return False
-        if entry is None or entry.target:
-            return entry is not None and entry.target.startswith(f"{self.config.paths.install_dir}/")
-        return entry.size < MAX_MARKED_BYTES and MANAGED_MARK in self.text(path)
 
     def text(self, path: str) -> str:
         """Returns the text of a file, or an empty string if it is missing or unreadable."""

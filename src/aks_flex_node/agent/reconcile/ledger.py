@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
 
-from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, Spec
+from aks_flex_node.agent.reconcile.resources import Spec, is_marked
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import (
     Action,
@@ -209,19 +209,10 @@ class Ledger:
 
     def _original(self, path: str, originals: str) -> LedgerRecord:
         entry = self._host.stat(path)
-        if entry is None or self._ours(path, entry):
+        # What the agent wrote itself before the ledger was lost is not an original.
+        if entry is None or is_marked(self._host, path, *(each.rpartition("/")[0] for each in self.paths)):
             return {"original": None}
         return {"original": self._save_original(path, entry, originals)}
-
-    def _ours(self, path: str, entry: FileEntry) -> bool:
-        """Returns whether the agent wrote the entry itself before the ledger was lost; it is then not an original."""
-        if entry.kind is EntryKind.LINK:
-            return any(entry.target.startswith(f"{ledger_path.rpartition('/')[0]}/") for ledger_path in self.paths)
-        return (
-            entry.kind is EntryKind.FILE
-            and entry.size < 1 << 20
-            and MANAGED_MARK.encode() in (self._host.read(path) or b"")
-        )
 
     def _save_original(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
         record: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}

@@ -7,12 +7,14 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from aks_flex_node.host.host import EntryKind
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aks_flex_node.agent.artifacts.model import Artifact
+    from aks_flex_node.host.host import Host
 
 
 @frozen
@@ -225,3 +227,13 @@ def make_service(
 
 
 MANAGED_MARK = "Written by aks-flex-node; it writes this file again when it is changed by hand."
+MAX_MARKED_BYTES = 1 << 20  # files of the agent with the mark are smaller
+
+
+def is_marked(host: Host, path: str, *folders: str) -> bool:
+    """Returns whether the agent wrote an entry: a file with the mark, or a link into one of its folders."""
+    entry = host.stat(path)
+    if entry is None or entry.kind is EntryKind.LINK:
+        return entry is not None and entry.target.startswith(tuple(f"{each}/" for each in folders))
+    is_small = entry.kind is EntryKind.FILE and entry.size < MAX_MARKED_BYTES
+    return is_small and MANAGED_MARK.encode() in (host.read(path) or b"")
