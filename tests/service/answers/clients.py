@@ -239,7 +239,7 @@ def downloads_profile(place: Place) -> str:
 
 def probes(place: Place) -> str:
     request = ProbeRequest(f"{place.https}/version", place.ca_file.read_bytes())
-    return Believed(repr(network.SystemNetworkProbe(place.options).ask(request)))
+    return Believed(repr(network.NetworkProbe(place.options).ask(request)))
 
 
 def calls_arm(place: Place) -> str:

@@ -210,14 +210,12 @@ class ArcRegistration:
         deadline = self._deadline(READ_BACK_SECONDS)
         while True:
             try:
-                machine = arm.get(want.id, ARC_API_VERSION)
+                machine = arm.find(want.id, ARC_API_VERSION)
             except AzureCallError as error:
-                if error.status != 404 and not error.retryable:
+                if not (error.retryable and deadline.pause()):
                     raise
-                if not deadline.pause():
-                    raise machine_gone_error(want.id) if error.status == 404 else error from error
                 continue
-            if principal := principal_of(machine):
+            if machine and (principal := principal_of(machine)):
                 self._records.update(principal=principal)
                 return machine
             if not deadline.pause():

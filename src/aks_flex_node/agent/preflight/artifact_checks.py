@@ -17,7 +17,6 @@ from aks_flex_node.agent.preflight.interfaces import (
     ProbeFailed,
     ProbeFailure,
     ProbeRequest,
-    ask_with_retry,
     run_concurrently,
 )
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources, local_digests, require_encrypted
@@ -111,7 +110,7 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
     source = context_options(context).resolve(artifact.url)
     try:
         require_encrypted(context_options(context), [artifact])
-        status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
+        status = context.network.ask_with_retry(ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
             if status in {404, 410}:
                 return error(
@@ -146,9 +145,9 @@ def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
         return True
     if artifact.signed_list:
         signature = f"{context_options(context).resolve(artifact.signed_list).url}.asc"
-        return ask_with_retry(context.network, ProbeRequest(signature, first_byte=True)).status in SUCCESS_STATUSES
+        return context.network.ask_with_retry(ProbeRequest(signature, first_byte=True)).status in SUCCESS_STATUSES
     requests = (ProbeRequest(url, first_byte=True, system_cas=True) for url in artifact.checksums)
-    statuses = (ask_with_retry(context.network, request).status for request in requests)
+    statuses = (context.network.ask_with_retry(request).status for request in requests)
     try:
         return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
     except ProbeFailed:

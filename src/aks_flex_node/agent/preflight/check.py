@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
-from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, NetworkProbe
+from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 from aks_flex_node.agent.reconcile.resources import Spec, is_marked
 from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.preflight.network import NetworkProbe
     from aks_flex_node.agent.reconcile.ledger import Ledger
     from aks_flex_node.settings.models import NodeConfig
 
@@ -142,7 +143,7 @@ def build_context(
 ) -> PreflightContext:
     """Builds the context of this machine for the selected components (default: all)."""
     from aks_flex_node.agent.components.catalog import SEQUENCE
-    from aks_flex_node.agent.preflight.network import SystemNetworkProbe
+    from aks_flex_node.agent.preflight.network import NetworkProbe
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
     if config.azure.service_principal or config.azure.workload_identity:
@@ -154,7 +155,7 @@ def build_context(
         host,
         config,
         machine,
-        SystemNetworkProbe(artifact_sources(config)),
+        NetworkProbe(artifact_sources(config)),
         file_system_at,
         time.time,
         tuple(spec for name, spec in desired.items() if components is None or name in components),

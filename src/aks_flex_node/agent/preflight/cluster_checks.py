@@ -20,7 +20,6 @@ from aks_flex_node.agent.preflight.interfaces import (
     ProbeFailure,
     ProbeRequest,
     ProbeResponse,
-    ask_with_retry,
     run_concurrently,
 )
 
@@ -93,7 +92,7 @@ def _request(context: PreflightContext, path: str, token: Secret | None = None) 
     server = (context.config.node.kubelet.server_url or "").rstrip("/")
     authority = resolved.ca_certificate(context.config)
     request = ProbeRequest(f"{server}{path}", authority, token, ACCESS_REVIEW if token else None)
-    return ask_with_retry(context.network, request)
+    return context.network.ask_with_retry(request)
 
 
 def _awaits_vpn(context: PreflightContext) -> bool:

@@ -1,6 +1,4 @@
-"""Interfaces through which checks access the network and file systems, requests that are retried once, and calls that
-run concurrently with one deadline.
-"""
+"""What checks ask of the network and of file systems, and calls that run concurrently with one deadline."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ import threading
 import time
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from aks_flex_node.agent.http.client import is_retryable
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -59,16 +56,6 @@ class ProbeRequest:
     system_cas: bool = False  # do not trust the CA of the configuration
 
 
-class NetworkProbe(Protocol):
-    def resolve(self, name: str) -> tuple[str, ...]:
-        """Returns the addresses of a name. Raises ProbeFailed if it has none."""
-        ...
-
-    def ask(self, request: ProbeRequest) -> ProbeResponse:
-        """Returns the response, with any status. Raises ProbeFailed if there is none."""
-        ...
-
-
 @frozen
 class FileSystemInfo:
     """Free space and mount options of a file system."""
@@ -80,24 +67,6 @@ class FileSystemInfo:
     inodes: int = 0  # 0 if the file system allocates inodes dynamically
     read_only: bool = False
     noexec: bool = False  # mounted noexec
-
-
-RETRY_IF_FASTER_SECONDS = 1.0  # a slow failure would take as long again
-PAUSE_SECONDS = 0.2
-
-
-def ask_with_retry(network: NetworkProbe, request: ProbeRequest) -> ProbeResponse:
-    """Sends a request. Retries once after a quick failure that can be temporary."""
-    start = time.monotonic()
-    try:
-        response = network.ask(request)
-        if not is_retryable(response.status):
-            return response
-    except ProbeFailed as failure:
-        if failure.cause is not ProbeFailure.SILENCE or time.monotonic() - start > RETRY_IF_FASTER_SECONDS:
-            raise
-    time.sleep(PAUSE_SECONDS)
-    return network.ask(request)
 
 
 Item = TypeVar("Item")

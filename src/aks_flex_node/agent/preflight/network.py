@@ -21,6 +21,7 @@ from aks_flex_node.agent.http.client import (
     MAX_REDIRECTS,
     basic_auth_header,
     is_redirect_allowed,
+    is_retryable,
     parse_http_date,
     redirect_target,
     redirected_headers,
@@ -56,10 +57,12 @@ PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
 PARTIAL_CONTENT = 206
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}
+RETRY_IF_FASTER_SECONDS = 1.0  # a slow failure would take as long again
+PAUSE_SECONDS = 0.2
 PoolKey = tuple[str | None, bytes | None, str | None]  # a proxy, a CA, and a CA file
 
 
-class SystemNetworkProbe:
+class NetworkProbe:
     def __init__(self, sources: DownloadOptions) -> None:
         self._sources = replace(
             sources, parallel=PARALLEL, connect_seconds=CONNECT_SECONDS, stall_seconds=READ_SECONDS
@@ -69,7 +72,7 @@ class SystemNetworkProbe:
         self._lookups: dict[str, tuple[BackgroundCall[tuple[str, ...]], float]] = {}
 
     def resolve(self, name: str) -> tuple[str, ...]:
-        """Resolves a name once. Concurrent callers share the result."""
+        """Returns the addresses of a name. Concurrent callers share the result. Raises ProbeFailed if it has none."""
         with self._lock:
             if name not in self._lookups:
                 self._lookups[name] = (BackgroundCall(lambda: resolve_name(name)), time.monotonic() + LOOKUP_SECONDS)
@@ -79,7 +82,21 @@ class SystemNetworkProbe:
         except CallTimeout:
             raise name_unknown(name, f"no DNS server responded within {LOOKUP_SECONDS:g} s") from None
 
+    def ask_with_retry(self, request: ProbeRequest) -> ProbeResponse:
+        """Sends a request. Retries once after a quick failure that can be temporary."""
+        start = time.monotonic()
+        try:
+            response = self.ask(request)
+            if not is_retryable(response.status):
+                return response
+        except ProbeFailed as failure:
+            if failure.cause is not ProbeFailure.SILENCE or time.monotonic() - start > RETRY_IF_FASTER_SECONDS:
+                raise
+        time.sleep(PAUSE_SECONDS)
+        return self.ask(request)
+
     def ask(self, request: ProbeRequest) -> ProbeResponse:
+        """Returns the response, with any status. Raises ProbeFailed if there is none."""
         url = request.url
         headers = {**_headers(request), **({} if request.token else basic_auth_header(url))}
         for _ in range(MAX_REDIRECTS + 1):

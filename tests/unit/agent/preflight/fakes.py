@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
+from aks_flex_node.agent.preflight.network import NetworkProbe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.preflight.interfaces import ProbeRequest
 
 
-class RecordedNetworkProbe:
+class RecordedNetworkProbe(NetworkProbe):
     """A network probe with predefined names and responses; everything else does not exist."""
 
     def __init__(
