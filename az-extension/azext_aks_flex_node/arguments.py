@@ -32,7 +32,10 @@ def _completer(what: str, command: str, *more: str) -> Completer:
 
     def complete(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
         listing = getattr(import_module(f"azext_aks_flex_node.aaz.latest.aks.flex_node{what}"), command)
-        return _names(listing(cli_ctx=cmd.cli_ctx), prefix, namespace, *more)
+        options = {name: getattr(namespace, name, None) for name in (*COMPLETION_OPTIONS, *more)}
+        given = {name: AAZUndefined if value is None else value for name, value in options.items()}
+        found = listing(cli_ctx=cmd.cli_ctx)(command_args=given)
+        return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
     return Completer(complete)
 
@@ -40,12 +43,6 @@ def _completer(what: str, command: str, *more: str) -> Completer:
 node_completer = _completer("", "List")
 pool_completer = _completer(".pool", "ListPoolsCommand")
 rollout_completer = _completer(".rollout", "ListRolloutsCommand", POOL_OPTION)
-
-
-def _names(listing: Any, prefix: str, namespace: Any, *more: str) -> list[str]:
-    options = {name: getattr(namespace, name, None) for name in (*COMPLETION_OPTIONS, *more)}
-    found = listing(command_args={name: AAZUndefined if value is None else value for name, value in options.items()})
-    return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
 
 KINDS: dict[str, type[AAZBaseArg]] = {"number": AAZIntArg, "flag": AAZBoolArg, "switch": AAZBoolArg}

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from azure.cli.core import azclierror
 from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
-from azext_aks_flex_node.vendored.node_changes import setting_options
+from azext_aks_flex_node.vendored.node_changes import (
+    BOOTSTRAP_TOKEN,
+    NO_IDENTITY,
+    OptionError,
+    UnusedOptionsError,
+    setting_options,
+)
 from azext_aks_flex_node.vendored.rollout_options import rollout_options
 
 if TYPE_CHECKING:
@@ -43,9 +49,16 @@ REDIRECTS = range(300, 400)  # neither ARM nor the service redirects
 
 @contextmanager
 def explain_errors(ctx: FlexNodeContext) -> Iterator[None]:
-    """Raises HTTP errors as az errors."""
+    """Raises errors of options and of HTTP as az errors."""
     try:
         yield
+    except UnusedOptionsError as error:
+        method = BOOTSTRAP_TOKEN if error.value == NO_IDENTITY else error.value
+        text = f"A node whose method is {method} {error.reason}."
+        raise azclierror.ArgumentUsageError(text, error.hint) from None
+    except OptionError as error:
+        text = f"--{error.option}: {error.value!r} {error.reason}."
+        raise azclierror.InvalidArgumentValueError(text, error.hint) from None
     except HttpResponseError as error:
         raise explain(error, ctx) from error
     except (ServiceRequestError, ServiceResponseError) as error:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
+from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueError
 
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
-from azext_aks_flex_node.vendored import documents, node_changes, rollout_options
+from azext_aks_flex_node.vendored import documents, node_changes
 from azext_aks_flex_node.vendored.node_changes import (
-    BOOTSTRAP_TOKEN,
-    NO_IDENTITY,
     SERVICE_PRINCIPAL,
     NodeOptions,
-    OptionError,
-    UnusedOptionsError,
 )
 
 if TYPE_CHECKING:
@@ -43,29 +39,6 @@ def _content(option: SettingOption, value: Any) -> Any:
 
 def node_options_of(args: Document) -> NodeOptions:
     return given_options(args, node_changes.setting_options())
-
-
-def rollout_properties(args: Document) -> Document:
-    """Returns the properties of a roll-out. Raises az errors for invalid options."""
-    try:
-        return rollout_options.rollout_properties(given_options(args, rollout_options.rollout_options()), read_value)
-    except OptionError as error:
-        raise _invalid(error) from None
-
-
-def _invalid(error: OptionError) -> InvalidArgumentValueError:
-    return InvalidArgumentValueError(f"--{error.option}: {error.value!r} {error.reason}.", error.hint)
-
-
-def apply_options(properties: Document, options: NodeOptions) -> Document:
-    """Applies options to properties. Raises az errors for invalid options."""
-    try:
-        return node_changes.apply_options(properties, options)
-    except UnusedOptionsError as error:
-        method = BOOTSTRAP_TOKEN if error.value == NO_IDENTITY else error.value
-        raise ArgumentUsageError(f"A node whose method is {method} {error.reason}.", error.hint) from None
-    except OptionError as error:
-        raise _invalid(error) from None
 
 
 def properties_from_file(args: Document, *, of_pool: bool = False) -> Document | None:

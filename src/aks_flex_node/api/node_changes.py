@@ -389,6 +389,18 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
     return list(taints.values())
 
 
+def filter_text(values: Mapping[str, str | None], labels: Sequence[str]) -> str:
+    """Returns the `$filter` of a list of nodes with these values and labels. Raises OptionError."""
+    filters = {name: value for name, value in values.items() if value is not None}
+    for text in labels:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise OptionError("label", text, "is not a label", "Use KEY=VALUE.")
+        filters[f"labels/{key}"] = value
+    quoted = {name: value.replace("'", "''") for name, value in filters.items()}
+    return " and ".join(f"{name} eq '{value}'" for name, value in quoted.items())
+
+
 class ConflictingChangesError(Exception):
     """Another client changed the same settings between two reads. `paths` names them."""
 

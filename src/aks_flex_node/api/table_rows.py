@@ -92,3 +92,14 @@ def rollout_node_row(node: Document) -> Document:
         "Offline": node.get("offline", False),
         "Cause": printable(node.get("cause")),
     }
+
+
+def gate_row(result: Document) -> Document:
+    return {
+        "Wave": result["wave"],
+        "Gate": result["gate"],
+        "State": result["state"],
+        "Started": result.get("startedAt", ""),
+        "Answered": result.get("answeredAt", ""),
+        "Message": printable(result.get("message")),
+    }

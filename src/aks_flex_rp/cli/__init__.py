@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from aks_flex_node import __version__
+from aks_flex_node.api.node_changes import OptionError, UnusedOptionsError
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_node.timestamps import format_utc_microseconds, parse_timestamp
 from aks_flex_node.version_option import VersionOption
@@ -29,7 +30,25 @@ GROUPS = {
     "notifications": ("notification_commands", "List and test webhooks for node events."),
 }
 DEFAULT_LIMIT = 100
+# The errors of options, by option.
+ERRORS = {
+    "label": "label-invalid",
+    "labels": "label-invalid",
+    "taints": "taint-invalid",
+    "kubelet-settings": "kubelet-setting-invalid",
+    "unset": "setting-unknown",
+    "window-days": "weekday-invalid",
+    "auth-method": "auth-method-invalid",
+}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def usage_error(error: OptionError) -> CommandUsageError:
+    if isinstance(error, UnusedOptionsError):
+        text = f"A node whose method is {error.value} {error.reason}."
+        return CommandUsageError("auth-options-mismatch", text, error.hint)
+    text = f"--{error.option}: {error.value!r} {error.reason}."
+    return CommandUsageError(ERRORS.get(error.option, "rollout-option-invalid"), text, error.hint)
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -39,7 +58,9 @@ class ErrorHandlingGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except FlexError as error:
-            failure = error
+            failure: FlexError = error
+        except OptionError as error:
+            failure = usage_error(error)
         except PermissionError as error:
             # The files of a service are readable only for its user.
             failure = ConfigError(

@@ -247,7 +247,7 @@ class ServiceOptions(CommandOptions):
         from aks_flex_rp.api_client import ServiceConnection
 
         url = self.url or os.environ.get(URL_VARIABLE)
-        ca = self.ca or _path(os.environ.get(CA_VARIABLE))
+        ca = self.ca or (Path(file) if (file := os.environ.get(CA_VARIABLE)) else None)
         file = self.token_file or os.environ.get(TOKEN_VARIABLE)
         settings = self.settings
         found = instance_lock.find_running(settings.state_dir)
@@ -284,10 +284,6 @@ class ServiceOptions(CommandOptions):
 # Decorators that add these options to a command, which receives them as one argument: `local` or `service`.
 with_settings = partial(with_options, LocalOptions, "local")
 with_service = partial(with_options, ServiceOptions, "service")
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _checked(url: str) -> str:

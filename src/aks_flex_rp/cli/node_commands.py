@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from aks_flex_node.api.node_changes import filter_text
 from aks_flex_node.api.node_summary import deletion_text, enrolment_note
-from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
 from aks_flex_rp.cli.command_context import (
     NameOption,
@@ -58,11 +58,9 @@ def show_all(
     ] = "",
 ) -> None:
     """List the nodes of a cluster."""
-    filters = [filter] if filter else []
-    for field, value in (("ready", ready), ("version", version), ("joinState", join_state), ("poolName", pool)):
-        filters += [_equals(field, value)] if value else []
-    filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    found = list(service.nodes.list(" and ".join(filters)))
+    values = {"ready": ready, "version": version, "joinState": join_state, "poolName": pool or None}
+    own = filter_text(values, label or ())
+    found = list(service.nodes.list(" and ".join(each for each in (filter, own) if each)))
     in_pools = not service.json and any(map(output.pool_of, found))
     revisions = pool_revisions(service.pools) if in_pools or (pool and not found) else {}
     service.print_result(output.format_nodes(found, revisions=revisions), found)
@@ -82,17 +80,6 @@ def pool_revisions(pools: Resource) -> dict[str, int] | None:
         if refusal.status not in {403, 404}:
             raise
         return None
-
-
-def _equals(field: str, value: str) -> str:
-    return f"{field} eq '{value.replace(chr(39), chr(39) * 2)}'"
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise CommandUsageError("label-invalid", f"{text!r} is not a label.", "Use KEY=VALUE.")
-    return key, value
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aks_flex_node.api import node_changes
-from aks_flex_node.api.node_changes import NodeOptions
+from aks_flex_node.api.node_changes import NodeOptions, apply_options
 from aks_flex_node.api.node_summary import EXEC_WARNING, joins_by_exec, machine_note, not_applied_text
 from aks_flex_node.api.node_summary import join_command as format_join_command
 from aks_flex_node.errors import CommandUsageError, ConfigError
@@ -22,7 +22,7 @@ from aks_flex_rp.cli.command_context import (
     with_service,
 )
 from aks_flex_rp.cli.property_files import read_properties
-from aks_flex_rp.cli.setting_options import apply_options, with_node_settings
+from aks_flex_rp.cli.setting_options import with_node_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import Resource

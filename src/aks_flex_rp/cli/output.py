@@ -176,6 +176,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
     properties = resource["properties"]
     status = properties.get("status", {})
     desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
+    running = f" (running {status['kubeletVersion']})" if status.get("kubeletVersion") else ""
     applied, ready = status.get("appliedConfigVersion"), ready_condition(status)
     cause = printable(ready.get("message") or ready.get("reason"))
     rows = {
@@ -187,10 +188,12 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "machine ID": status.get("machine", {}).get("id", ""),
         "last seen": time_ago(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
-        "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
+        "kubernetes": desired_version
+        + (f" (running {running})" if (running := status.get("kubeletVersion")) else ""),
         "pool": f"{pool_of(resource)} (revision {properties['poolRevision']})" if pool_of(resource) else "",
         "agent": status.get("agentVersion", ""),
-        "node key": _node_key(status.get("nodeKey", {})),
+        # as `aks-flex-node node-key show` prints it on the machine
+        "node key": f"{key['fingerprint']} ({key['state'].lower()})" if (key := status.get("nodeKey")) else "",
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     lines = [*(("setting", each) for each in _settings(properties)), *_condition_lines(status)]
@@ -210,11 +213,6 @@ def _settings(properties: Document) -> Iterator[str]:
         yield f"{shown} {text}{f' ({origin})' if origin else ''}"
 
 
-def _node_key(key: Document) -> str:
-    """Formats the fingerprint of the node's key, as `aks-flex-node node-key show` prints it on the machine."""
-    return f"{key['fingerprint']} ({key['state'].lower()})" if key else ""
-
-
 def _condition_lines(status: Document) -> list[tuple[str, str]]:
     """Formats ConfigApplied and the conditions that need attention. Ready has a line of its own."""
     unhealthy = unhealthy_conditions(status)
@@ -229,11 +227,6 @@ def version_warnings(status: Document) -> list[str]:
     """Returns the messages about versions that are not in the table of tested versions."""
     found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
     return [each["message"] for each in found if each["status"] == "False"]
-
-
-def _running(status: Document) -> str:
-    found = status.get("kubeletVersion")
-    return f"(running {found})" if found else ""
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:

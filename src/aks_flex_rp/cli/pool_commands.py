@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.api.node_changes import NodeOptions
+from aks_flex_node.api.node_changes import NodeOptions, apply_options
 from aks_flex_node.api.node_summary import printable
 from aks_flex_node.api.table_rows import pool_row, revision_row
 from aks_flex_node.errors import CommandUsageError, ConfigError
@@ -21,7 +21,7 @@ from aks_flex_rp.cli.command_context import (
 )
 from aks_flex_rp.cli.node_write_commands import given_options
 from aks_flex_rp.cli.property_files import read_properties
-from aks_flex_rp.cli.setting_options import apply_options, with_template_settings
+from aks_flex_rp.cli.setting_options import with_template_settings
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import Resource

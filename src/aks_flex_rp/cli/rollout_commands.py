@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.api.node_changes import NodeOptions, OptionError
+from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_summary import printable
 from aks_flex_node.api.rollout_options import invalid_name, rollout_properties
 from aks_flex_node.api.rollout_summary import (
@@ -18,8 +18,8 @@ from aks_flex_node.api.rollout_summary import (
     state_text,
     wave_text,
 )
-from aks_flex_node.api.table_rows import rollout_node_row, rollout_row
-from aks_flex_node.errors import CommandUsageError, FlexError
+from aks_flex_node.api.table_rows import gate_row, rollout_node_row, rollout_row
+from aks_flex_node.errors import FlexError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import PoolName, ServiceOptions, YesOption, with_service
 from aks_flex_rp.cli.node_write_commands import given_options
@@ -47,7 +47,6 @@ RolloutName = Annotated[
 ]
 Wave = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only nodes of this wave.")]
 BAD_STATES = ("Failed", "NotReversed")
-GATE_COLUMNS = ("WAVE", "GATE", "STATE", "STARTED", "ANSWERED", "MESSAGE")
 MAX_FAILED = 20  # nodes that `show` lists; `nodes` lists all
 INTERRUPTED = 130
 DONE = {
@@ -77,7 +76,7 @@ def create(
     again follows the same roll-out.
     """
     rollout = service.pools.at(pool, "rollouts", name)
-    made = rollout.put(_properties(settings))
+    made = rollout.put(rollout_properties(settings, read_document))
     again = f"aks-flex-rp rollout show --pool {pool} --name {name}{given_options(ctx)}"
     if not wait:
         service.print_result(f"{name} created, {progress_text(made['properties'])}", made)
@@ -90,14 +89,6 @@ def create(
     if service.json:
         service.print_result("", made)
     raise FlexError("rollout-failed", f"{end_text(made)}.", f"See the waves and failed nodes with `{again}`.")
-
-
-def _properties(settings: NodeOptions) -> Document:
-    try:
-        return rollout_properties(settings, read_document)
-    except OptionError as error:
-        text = f"--{error.option}: {error.value!r} {error.reason}."
-        raise CommandUsageError("rollout-option-invalid", text, error.hint) from None
 
 
 def _followed(rollout: Resource, made: Document, again: str) -> Document:
@@ -155,23 +146,15 @@ def format_rollout(rollout: Document, failed: list[Document], more: str) -> str:
     }
     lines = [output.format_pairs(rows)]
     if results := shown.get("gateResults"):
-        lines += ["", output.format_table([_gate_row(each) for each in results], GATE_COLUMNS)]
+        lines += ["", output.format_rows(list(map(gate_row, results)))]
     if failed:
         lines += ["", "failed nodes"]
         lines += [
-            f"  {each['name']} (wave {each['wave']}, {each['state']}): {_cause(each)}" for each in failed[:MAX_FAILED]
+            f"  {each['name']} (wave {each['wave']}, {each['state']}): {printable(each.get('cause')) or '-'}"
+            for each in failed[:MAX_FAILED]
         ]
         lines += [f"  and others: `{more}`"] if len(failed) > MAX_FAILED else []
     return "\n".join(lines)
-
-
-def _gate_row(result: Document) -> tuple[str, ...]:
-    times = (output.format_time(result.get(name)) for name in ("startedAt", "answeredAt"))
-    return (str(result["wave"]), result["gate"], result["state"], *times, printable(result.get("message")) or "-")
-
-
-def _cause(node: Document) -> str:
-    return printable(node.get("cause")) or "-"
 
 
 @app.command()

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.api import node_changes
-from aks_flex_node.api.node_changes import LISTS, NodeOptions, OptionError, UnusedOptionsError, setting_options
+from aks_flex_node.api.node_changes import LISTS, NodeOptions, setting_options
 from aks_flex_node.api.rollout_options import rollout_options
-from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli.command_context import with_options
 from aks_flex_rp.cli.property_files import read_mapping
 
@@ -41,15 +39,6 @@ METAVARS = {
     "section": "KEY=VALUE",
     "paths": "PATH",
     "taints": "KEY=VALUE:EFFECT",
-}
-# The errors of options, by option.
-ERRORS = {
-    "labels": "label-invalid",
-    "taints": "taint-invalid",
-    "kubelet-settings": "kubelet-setting-invalid",
-    "unset": "setting-unknown",
-    "window-days": "weekday-invalid",
-    "auth-method": "auth-method-invalid",
 }
 
 
@@ -86,15 +75,3 @@ with_template_settings = partial(
     with_options, _Reader(each for each in setting_options() if not each.per_node), "settings"
 )
 with_rollout_options = partial(with_options, _Reader(rollout_options()), "settings")
-
-
-def apply_options(properties: Document, options: NodeOptions) -> Document:
-    """Applies options to properties. Raises CommandUsageError for invalid options."""
-    try:
-        return node_changes.apply_options(properties, options)
-    except UnusedOptionsError as error:
-        text = f"A node whose method is {error.value} {error.reason}."
-        raise CommandUsageError("auth-options-mismatch", text, error.hint) from None
-    except OptionError as error:
-        text = f"{error.value!r} {error.reason}."
-        raise CommandUsageError(ERRORS[error.option], text, error.hint) from None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.api.node_changes import NodeOptions
-from aks_flex_node.errors import CommandUsageError, ConfigError
+from aks_flex_node.api.node_changes import NodeOptions, OptionError, apply_options
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.cli import usage_error
 from aks_flex_rp.cli.property_files import read_properties
-from aks_flex_rp.cli.setting_options import apply_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("options", "name", "text"),
     [
-        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is not a label."),
-        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is not a taint."),
-        (NodeOptions(auth_method="password"), "auth-method-invalid", "'password' is no authentication method."),
+        (NodeOptions(labels=["plain"]), "label-invalid", "--labels: 'plain' is not a label."),
+        (NodeOptions(taints=["plain"]), "taint-invalid", "--taints: 'plain' is not a taint."),
+        (
+            NodeOptions(auth_method="password"),
+            "auth-method-invalid",
+            "--auth-method: 'password' is no authentication method.",
+        ),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",
@@ -30,10 +34,11 @@ if TYPE_CHECKING:
     ],
 )
 def test_invalid_node_options_are_usage_errors(options: NodeOptions, name: str, text: str) -> None:
-    with pytest.raises(CommandUsageError) as refused:
+    with pytest.raises(OptionError) as refused:
         apply_options({}, options)
 
-    assert (refused.value.name, refused.value.message) == (name, text)
+    error = usage_error(refused.value)
+    assert (error.name, error.message) == (name, text)
 
 
 def test_node_file_may_contain_arm_envelope(tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ class Create(FlexNodeCommand):
         args = self.ctx.options
         check_no_wait(args)
         options, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
-        properties = option_values.apply_options(body, options)
+        properties = node_changes.apply_options(body, options)
         if option_values.is_secret_missing({}, properties):
             options["client_secret"] = client_secret()
-            properties = option_values.apply_options(body, options)
+            properties = node_changes.apply_options(body, options)
         _warn_unused_identity(properties)
         warn_exec(properties)
         try:

@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import AAZStrArg, register_command
-from azure.cli.core.azclierror import InvalidArgumentValueError
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.tables import table_rows
+from azext_aks_flex_node.vendored.node_changes import filter_text
 
 STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed", "Left")
 FILTER = {"arg_group": "Filter"}
@@ -54,24 +54,7 @@ class List(FlexNodeCommand):
     )
 
     def execute(self) -> Any:
-        return self.pages("flexNodeConfig", filter_text=filter_text(self.ctx.options))
-
-
-def filter_text(args: dict[str, Any]) -> str:
-    """Returns the `$filter` expression of the options."""
-    filters = {
-        "ready": args.get("ready"),
-        "joinState": args.get("join_state"),
-        "version": args.get("kubernetes_version"),
-        "poolName": args.get("pool"),
-        **dict(map(_label, args.get("label", ()))),
-    }
-    quoted = {field: value.replace("'", "''") for field, value in filters.items() if value is not None}
-    return " and ".join(f"{field} eq '{value}'" for field, value in quoted.items())
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise InvalidArgumentValueError(f"--label: {text!r} is not a label.", "Use KEY=VALUE.")
-    return f"labels/{key}", value
+        args = self.ctx.options
+        fields = {"ready": "ready", "join_state": "joinState", "kubernetes_version": "version", "pool": "poolName"}
+        values = {field: args.get(name) for name, field in fields.items()}
+        return self.pages("flexNodeConfig", filter_text=filter_text(values, args.get("label", ())))

@@ -89,7 +89,7 @@ class Update(FlexNodeCommand):
         """Returns the change that the command line describes, which can be applied to what another client wrote."""
 
         def change(properties: dict[str, Any]) -> dict[str, Any]:
-            changed = option_values.apply_options(properties if body is None else body, options)
+            changed = node_changes.apply_options(properties if body is None else body, options)
             return apply_generic_update(changed, self.ctx.generic_update_args)
 
         return change

@@ -11,6 +11,7 @@ from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import ONLY_NEW
 from azext_aks_flex_node.tables import pool_rows
+from azext_aks_flex_node.vendored import node_changes
 
 logger = get_logger(__name__)
 
@@ -33,7 +34,7 @@ class _Write(FlexNodeCommand):
         if template is None:
             template = before.get("template", {})
         description = args.get("description", before.get("description", ""))
-        changed = option_values.apply_options(template, option_values.node_options_of(args))
+        changed = node_changes.apply_options(template, option_values.node_options_of(args))
         return {"properties": {"template": changed, **({"description": description} if description else {})}}
 
 

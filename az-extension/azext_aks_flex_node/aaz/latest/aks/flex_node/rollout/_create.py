@@ -13,7 +13,7 @@ from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.tables import rollout_rows
 from azext_aks_flex_node.vendored import rollout_summary
 from azext_aks_flex_node.vendored.node_summary import printable
-from azext_aks_flex_node.vendored.rollout_options import rollout_options
+from azext_aks_flex_node.vendored.rollout_options import rollout_options, rollout_properties
 from azext_aks_flex_node.wait_command import is_temporary
 
 logger = get_logger(__name__)
@@ -43,7 +43,9 @@ class CreateRollout(FlexNodeCommand):
 
     def execute(self) -> Any:
         args = self.ctx.options
-        made = self.rollout(method="PUT", body={"properties": option_values.rollout_properties(args)})
+        options = option_values.given_options(args, rollout_options())
+        body = {"properties": rollout_properties(options, option_values.read_value)}
+        made = self.rollout(method="PUT", body=body)
         if args.get("no_wait"):
             return made
         made = rollout_summary.follow(made, self._read, _print_line, time.sleep)
