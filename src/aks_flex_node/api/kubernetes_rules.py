@@ -165,7 +165,7 @@ def version(text: str) -> str | None:
     if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", text):
         return None
     if re.fullmatch(r"[0-9]+\.[0-9]+", text):
-        return f"has no patch version. Use for example {text}.4."
+        return f"has no patch version. Use for example {text}.0."
     return "is not a version, for example 1.36.3."
 
 

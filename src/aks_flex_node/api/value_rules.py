@@ -244,7 +244,7 @@ def public_https_url(text: str) -> str | None:
             "is not encrypted, and nodes refuse it. Use https://. Without an https mirror, use an offline bundle on "
             "the machine (artifacts.bundle)."
         )
-    return public_url(text)
+    return _split(text, ("https",)) or public_url(text)
 
 
 def time_zone(text: str) -> str | None:

@@ -13,6 +13,7 @@ from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import PATH_PATTERN, ConfigModel, FieldType, default_of, model_fields
 from aks_flex_node.settings.models import NodeConfig
 from aks_flex_node.settings.secret import Secret
+from aks_flex_node.settings.setting import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -256,6 +257,8 @@ def reserved_kubelet_option(name: str) -> str | None:
 
 @cache
 def reserved_kubelet_options() -> dict[str, str]:
-    own = {key.setting.kubelet: f"is set by {key.path}" for key in keys() if key.setting.kubelet}
+    alone = {MACHINE: ", only by the administrator of the machine"}
+    of_keys = [key for key in keys() if key.setting.kubelet]
+    own = {key.setting.kubelet: f"is set by {key.path}{alone.get(key.setting.who, '')}" for key in of_keys}
     listed = {option: why for why, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()}
     return {option.lower(): why for option, why in (own | listed).items()}

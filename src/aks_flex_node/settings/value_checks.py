@@ -209,7 +209,7 @@ def violations(setting: Setting, value: object, *, sent: bool = False) -> list[V
     """Returns what the rules of a setting find in a value. Parts of another type are left to `convert`. `sent`: it is
     in a request to a provider.
     """
-    own = (setting.rule, setting.api_rule if sent else None)
+    own = (setting.api_rule if sent else None, setting.rule)
     if isinstance(value, Secret):
         return [Violation((), each.reason) for each in _of_text((), value.reveal(), _rules(_mask, *own))]
     if isinstance(value, dict):

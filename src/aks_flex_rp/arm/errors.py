@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
+from aks_flex_node.settings.value_checks import closest_match
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
@@ -185,6 +186,13 @@ def quoted(value: object) -> str:
     return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
 
 
-def unknown_properties(document: Mapping[str, Any], known: Container[str], *above: str) -> list[Problem]:
-    message = "Unknown property. Correct its name, or remove it."
-    return [Problem(json_path(*above, name), message) for name in document if name not in known]
+def unknown_property(known: Collection[str], *steps: str) -> Problem:
+    near = closest_match(steps[-1][:_QUOTABLE], known)
+    remedy = f"Did you mean {near}?" if near else "Correct its name, or remove it."
+    return Problem(json_path(*steps), f"Unknown property. {remedy}")
+
+
+def unknown_properties(document: Mapping[str, Any], known: Collection[str], *above: str) -> list[Problem]:
+    names = [name for name in document if name not in known]
+    # A suggestion takes time, and a response does not list more.
+    return [unknown_property(known if index < MAX_DETAILS else (), *above, name) for index, name in enumerate(names)]

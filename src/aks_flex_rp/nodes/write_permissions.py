@@ -80,13 +80,16 @@ def _joins_by_exec(node: DesiredNode) -> bool:
     return node.properties.by_identity == "exec"
 
 
-def _owner_required(path: str, target: str) -> ArmError:
-    entry = api_settings().get(path)
+def _owner_required(paths: list[str], above: str) -> ArmError:
+    """Returns the error for settings below `above` that only an owner can change."""
+    path, *others = dict.fromkeys(paths)
+    entry, target = api_settings().get(path), f"{above}.{path}"
     reason = REACHES[entry.setting.reaches if entry else CREDENTIALS]
     which = "" if entry else " of a node that joins by exec"
+    also = f" The same applies to {', '.join(f'{above}.{each}' for each in others)}." if others else ""
     message = (
-        f"Only owners of the cluster can set {target}{which}, because {reason}. Ask an owner to set it, or send it "
-        "as it is."
+        f"Only owners of the cluster can set {target}{which}, because {reason}.{also} Ask an owner to set it, or "
+        "send it as it is."
     )
     return ArmError(403, "AuthorizationFailed", message, target)
 
@@ -103,11 +106,11 @@ class WriteChecks:
         identity = node_identity(desired.properties, cluster.id, tenant, name.lower())
         is_new = before is None or before.identity != identity
         stored = join_rules.stored_desired(before) if before else None
-        changed = None if request.is_owner else next(node_changes(stored, desired, new_identity=is_new), None)
+        changed = [] if request.is_owner else list(node_changes(stored, desired, new_identity=is_new))
         if changed:
             what = AuditAction.UPDATE if before else AuditAction.CREATE
-            await self._record(what, cluster.id.node(name), changed, request)
-            raise _owner_required(changed, f"properties.{changed}")
+            await self._record(what, cluster.id.node(name), changed[0], request)
+            raise _owner_required(changed, "properties")
         if identity and is_new:  # a node that already has it keeps it
             ownership = IdentityOwnership(self.context.store)
             await ownership.check_unused(identity, cluster.key, name.lower(), request.may_see)
@@ -116,10 +119,10 @@ class WriteChecks:
         self, resource: str, before: Document, after: Document, request: RequestContext, what: AuditAction
     ) -> None:
         """Raises ArmError if only an owner may give nodes this template. `before` is the newest of the pool."""
-        changed = None if request.is_owner else next(owner_changes(before, after), None)
+        changed = [] if request.is_owner else list(owner_changes(before, after))
         if changed:
-            await self._record(what, resource, changed, request)
-            raise _owner_required(changed, f"properties.template.{changed}")
+            await self._record(what, resource, changed[0], request)
+            raise _owner_required(changed, "properties.template")
 
     async def _record(self, what: AuditAction, resource: str, path: str, request: RequestContext) -> None:
         event = request.event(self.context.now(), what, resource, property=path)

@@ -11,8 +11,9 @@ from aks_flex_node.api.node_changes import value_at
 from aks_flex_node.redaction import redact
 from aks_flex_node.settings import value_checks
 from aks_flex_node.settings.api import AUTH_METHODS, ApiSetting, api_settings, api_tree
-from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, IMAGES, PROGRAMS
-from aks_flex_rp.arm.errors import Problem, json_path, quoted
+from aks_flex_node.settings.setting import CLUSTER, CREDENTIALS, IMAGES, MACHINE, PROGRAMS
+from aks_flex_node.settings.table import keys
+from aks_flex_rp.arm.errors import MAX_DETAILS, Problem, json_path, quoted, unknown_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,12 +91,30 @@ def _section(
             else:
                 valid[name] = value
         elif entry is None:
-            problems.append(Problem(json_path(*above, name), "Unknown property. Correct its name, or remove it."))
+            problems.append(_unknown(tree if len(problems) < MAX_DETAILS else {}, *above, name))
         elif isinstance(value, dict):
             valid[name] = _section(value, entry, (*above, name), problems)
         else:
             problems.append(Problem(json_path(*above, name), "The value must be an object."))
     return valid
+
+
+def _unknown(known: Mapping[str, Any], *path: str) -> Problem:
+    if ".".join(path[1:]) in machine_settings():
+        return Problem(json_path(*path), "Only the administrator of the machine can set it. Remove it.")
+    return unknown_property(known, *path)
+
+
+@cache
+def machine_settings() -> frozenset[str]:
+    """Returns what only the administrator of a machine can set, as people look for it in the API: also sections."""
+    own: set[str] = set()
+    others: set[str] = set()
+    for key in keys():
+        steps = key.path.replace("node.", "nodeConfig.", 1).split(".")
+        paths = own if key.setting.who == MACHINE else others
+        paths.update(".".join(steps[:end]) for end in range(1, len(steps) + 1))
+    return frozenset(own - others)
 
 
 def _missing(document: Document) -> Iterator[Problem]:

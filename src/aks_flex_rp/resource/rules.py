@@ -213,7 +213,8 @@ def _node(properties: Properties) -> Iterator[Problem]:
     window = node.get("updatePolicy", {}).get("maintenanceWindow")
     if window is not None and "start" not in window:
         path = json_path(*NODE, "updatePolicy", "maintenanceWindow", "start")
-        yield Problem(path, "This property is needed and is missing.")
+        text = "A maintenance window needs a start (--window-start)."
+        yield Problem(path, f"{text} The node has it as a whole, and nothing of its pool's.")
 
 
 def _overlaps(properties: Properties, reserved: Mapping[str, str]) -> Iterator[Problem]:

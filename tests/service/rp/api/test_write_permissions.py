@@ -140,6 +140,9 @@ def test_contributor_can_write_what_an_owner_has_set(owner: Api, contributor: Ap
     assert owner.put(name, token(**MIRROR)).status == 201
     assert contributor.put(name, token(**MIRROR, maxPods=30)).status == 200
     assert contributor.put(name, token()).status == 403
+    both = contributor.put(f"{name}-b", token(**MIRROR, registryMirrors={"mcr.microsoft.com": ["https://a.example"]}))
+    for path in (PATH, "nodeConfig.registryMirrors"):
+        assert f"properties.{path}" in both.error["message"]
     assert owner.put(name, token()).status == 200
 
 

@@ -61,7 +61,7 @@ CASES: list[tuple[str, object, str]] = [
     ("node.kubelet.nodeStatusUpdateFrequency", "0s", "is not a duration"),
     ("node.kubelet.clusterDomain", "Cluster.local", "is not a DNS domain"),
     ("node.kubelet.imageGCLowThreshold", 85, "lower than node.kubelet.imageGCHighThreshold, which is 85"),
-    ("kubernetes.version", "1.36", "Use for example 1.36.4"),
+    ("kubernetes.version", "1.36", "Use for example 1.36.0"),
     ("kubernetes.version", "latest", "is not a version"),
     ("containerd.version", "1.7", "patch version"),
     ("containerd.pauseImage", "Pause Image", "is not an image"),

@@ -76,6 +76,40 @@ def test_node_may_be_three_minor_versions_behind_and_never_newer(cluster: str, n
         assert said in judged[0].message
 
 
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"nodeconfig": {}}, "Unknown property. Did you mean nodeConfig?"),
+        ({"nodeConfig": {"maxpods": 5}}, "Unknown property. Did you mean maxPods?"),
+        ({"qqqq": 1}, "Unknown property. Correct its name, or remove it."),
+        ({"proxy": {"http": "http://a"}}, "Only the administrator of the machine can set it. Remove it."),
+        (
+            {"nodeConfig": {"kubelet": {"nodeStatusUpdateFrequency": "9s"}}},
+            "Only the administrator of the machine can set it. Remove it.",
+        ),
+        (
+            {"nodeConfig": {"kubelet": {"extraConfig": {"nodeStatusUpdateFrequency": "9s"}}}},
+            "This option cannot be set here, because it is set by node.kubelet.nodeStatusUpdateFrequency, only by "
+            "the administrator of the machine.",
+        ),
+        ({"versions": {"kubernetes": "1.36"}}, "'1.36' has no patch version. Use for example 1.36.0."),
+        (
+            {"nodeConfig": {"artifacts": {"baseURL": "ftp://mirror.example"}}},
+            "The value is not a URL that starts with https:// and has a host.",
+        ),
+        (
+            {"nodeConfig": {"updatePolicy": {"maintenanceWindow": {"days": ["Monday"]}}}},
+            "A maintenance window needs a start (--window-start). "
+            "The node has it as a whole, and nothing of its pool's.",
+        ),
+    ],
+)
+def test_problem_says_what_to_do(properties: dict[str, Any], said: str) -> None:
+    problems = validation.validate_body({"properties": properties}, NAME, ValidationContext("1.36.3"))
+    assert isinstance(problems, list)
+    assert [each.message for each in problems] == [said]
+
+
 def _knowing_the_secret(case: Case, kept: dict[str, dict[str, dict[str, str]]]) -> ValidationContext:
     principal = kept["azureAuth"].get("servicePrincipal", {})
     return replace(case.beside, stored_secret_client=principal.get("clientId", "").lower())
@@ -129,7 +163,7 @@ def test_message_about_an_address_has_no_password(settings: Callable[[str], dict
     problems = validation.validate_body({"properties": {"nodeConfig": settings(text)}}, NAME, Case("", "", {}).beside)
     assert isinstance(problems, list)
     assert problems
-    assert not [each for each in problems if "pa/ss" in each.message or "pass" in each.message]
+    assert not [each for each in problems if "pa/ss" in each.message or ":pass" in each.message]
 
 
 @pytest.mark.parametrize(
