@@ -109,6 +109,22 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(
     node.wait_until_ready()
 
 
+def test_settings_of_the_machine_stay_on_a_managed_node(add_node: Callable[..., ManagedLabNode]) -> None:
+    node = add_node("own-1")
+    machine = node.machine
+    node.join("--set", "proxy.http=http://proxy.example:3128", "--set", "npd.enabled=false")
+    node.wait_until_applied(node.update(nodeConfig={"maxPods": 77}))
+    flex(machine, "verify")
+    environment = ("cat", "/etc/containerd/proxy.env")
+    assert "http://proxy.example:3128" in machine.run(*environment).out
+    assert not machine.run("systemctl", "is-active", "node-problem-detector", check=False).ok
+
+    flex(machine, "agent", "--set", "proxy.http=")
+    node.wait_until_applied(node.update(nodeConfig={"maxPods": 78}))
+    assert "proxy.example" not in machine.run(*environment, check=False).out
+    assert not machine.run("systemctl", "is-active", "node-problem-detector", check=False).ok
+
+
 @pytest.mark.promise
 def test_drift_is_repaired_and_repeated_conflict_is_reported(
     lab: Lab, add_node: Callable[..., ManagedLabNode]
