@@ -181,7 +181,7 @@ def test_kubelet_settings_of_a_machine_become_valid_settings() -> None:
     config = node_config(found).node.kubelet
     assert (config.image_gc_high_threshold, config.image_gc_low_threshold, config.pod_pids_limit) == (90, 70, 200)
     assert config.kube_reserved == {"cpu": "200m", "memory": "800Mi"}
-    assert config.eviction_hard == {"memory.available": "500Mi"}
+    assert config.eviction_hard["memory.available"] == "500Mi"
     assert config.extra_config == {
         "evictionSoft": {"nodefs.available": "15%"},
         "evictionSoftGracePeriod": {"nodefs.available": "2m"},
