@@ -16,18 +16,17 @@ from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.config.resolved import CLOUD_SETTINGS
 from aks_flex_node.agent.config.sources import (
-    DEPRECATED_KEYS,
     complete,
     from_document,
     machine_paths,
     machine_settings,
     nest,
+    to_config,
 )
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.host import Host, read_text
 from aks_flex_node.lean_dataclass import frozen
-from aks_flex_node.settings.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,13 +145,8 @@ def store_machine_settings(host: Host, settings: Mapping[str, Any]) -> None:
         text = stored_text(host, path)
         found = from_document(ConfigDocument(parse_config(text)), path).settings
         if found and machine_settings(found) != wanted:
-            replaced = machine_paths() | dict(DEPRECATED_KEYS).keys()
-            others = {name: value for name, value in found.items() if name not in replaced}
-            revealed = {
-                name: value.reveal() if isinstance(value, Secret) else value
-                for name, value in (others | wanted).items()
-            }
-            files[path] = _render_document(nest(revealed), parse_version(text))
+            others = {name: value for name, value in found.items() if name not in machine_paths()}
+            files[path] = _render_document(to_config(others | wanted), parse_version(text))
     if files:
         config_store.write_atomically(host, files)
 
@@ -162,11 +156,8 @@ def _with_join_method(config: dict[str, Any], known: Mapping[str, Any]) -> dict[
     have it, does not set it. Our provider sends `provider`, and `auth` unless the node uses a token.
     """
     method = ((known.get("node") or {}).get("kubelet") or {}).get("auth")
-    node = config.get("node") or {}
-    kubelet = (node.get("kubelet") or {}) if isinstance(node, dict) else None
-    if not method or config.get("provider") or not isinstance(kubelet, dict) or "auth" in kubelet:
-        return config
-    return {**config, "node": {**node, "kubelet": {**kubelet, "auth": method}}}
+    is_settled = bool(config.get("provider")) or not method
+    return config if is_settled else complete(config, {"node": {"kubelet": {"auth": method}}})
 
 
 def _render_document(config: Mapping[str, Any], version: str) -> str:
@@ -192,7 +183,7 @@ def provider_settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all settings that affect the connection to the provider."""
     azure = config.get("azure")
     there = {name: azure.get(name) for name in CLOUD_SETTINGS} if isinstance(azure, dict) else {}
-    return {"azure": there, "provider": config.get("provider") or {}, "proxy": config.get("proxy") or {}}
+    return {"azure": there, "provider": config.get("provider") or {}}
 
 
 def parse_config(text: str) -> dict[str, Any]:

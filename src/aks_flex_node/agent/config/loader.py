@@ -27,10 +27,10 @@ from aks_flex_node.agent.config.sources import (
     from_environment,
     from_flags,
     machine_paths,
+    machine_settings,
     merge_documents,
     merge_sources,
-    nest,
-    only_machine_settings,
+    to_config,
     without_pool_settings,
 )
 from aks_flex_node.agent.config.validation import (
@@ -83,12 +83,8 @@ class LoadedConfig:
         }
         if without_token:
             omitted |= {path for path in self.settings if path.startswith("azure.bootstrapToken")}
-        given = {
-            path: value.reveal() if isinstance(value, Secret) else value
-            for path, value in self.settings.items()
-            if path not in both | omitted
-        }
-        return json.dumps({"config": nest(given)}, indent=1) + "\n"
+        given = {path: value for path, value in self.settings.items() if path not in both | omitted}
+        return json.dumps({"config": to_config(given)}, indent=1) + "\n"
 
 
 def load(
@@ -147,13 +143,16 @@ def load_machine_settings(current: str, file: Path | None) -> list[SettingsSourc
     """
     found = []
     with suppress(ConfigError):
-        found += [from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG)] if current else []
+        found.append(from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG))
     if file:
         source = _parse_document(*files.read_config(file), file)
         if others := [path for path in source.settings if path not in machine_paths()]:
             source.warnings.append(f"The provider decides {', '.join(others)}, so {file} does not.")
         found.append(source)
-    return [only_machine_settings(source) for source in found]
+    return [
+        replace(each, settings=machine_settings(each.settings), origins=machine_settings(each.origins))
+        for each in found
+    ]
 
 
 def refuse_local_settings(text: str, name: str, current: str = "") -> None:

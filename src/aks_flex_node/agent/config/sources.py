@@ -25,7 +25,6 @@ from aks_flex_node.settings.table import (
     find_entry,
     key_tree,
     keys,
-    nearest_above,
 )
 from aks_flex_node.settings.value_checks import closest_match
 
@@ -128,7 +127,7 @@ def from_flags(flags: Mapping[str, object]) -> SettingsSource:
         origin = f"flag --set {entry.path if isinstance(entry, ConfigKey) else path}"
         if entry is None:
             source.problems.append(_unknown_flag(path))
-        elif value == "" and not rest and isinstance(entry, ConfigKey) and _has_no_empty_value(entry):
+        elif value == "" and not rest and isinstance(entry, ConfigKey) and not isinstance(entry.default, str):
             source.removed.add(entry.path)
         elif isinstance(entry, ConfigKey) and rest:
             entry_value = _read_json(value) if not entry.holds_text or entry.path == "registryMirrors" else value
@@ -143,10 +142,6 @@ def from_flags(flags: Mapping[str, object]) -> SettingsSource:
                 f"read. Use {file} instead."
             )
     return resolve_alternatives(source)
-
-
-def _has_no_empty_value(key: ConfigKey) -> bool:
-    return key.kind != "secret" and (key.kind != "string" or key.default is None)
 
 
 def _unknown_flag(path: str) -> ConfigProblem:
@@ -223,7 +218,7 @@ def resolve_alternatives(source: SettingsSource) -> SettingsSource:
     for older, key in DEPRECATED_KEYS:
         if older not in source.settings:
             continue
-        if source.settings.setdefault(key, source.settings[older]) != source.settings[older]:
+        if source.settings.setdefault(key, source.settings[older]) != source.settings.pop(older):
             reason = f"is the deprecated name of {key}, which has another value. Remove it."
             source.problems.append(ConfigProblem(older, reason, origin=source.origins[older]))
         source.origins.setdefault(key, source.origins[older])
@@ -291,25 +286,12 @@ def machine_paths() -> frozenset[str]:
     """Returns the settings that only this machine may set, and keeps when a provider sends a configuration. Those of
     an Azure identity are not among them: the provider chooses the identity.
     """
-    left_out = {path for path, _ in DEPRECATED_KEYS}
-    return frozenset(
-        key.path
-        for key in keys()
-        if key.setting.who == MACHINE
-        and not (key.setting.content or key.path.startswith(IDENTITY_SECTIONS) or key.path in left_out)
-    )
+    own = (key for key in keys() if key.setting.who == MACHINE and not key.setting.content)
+    return frozenset(key.path for key in own if not key.path.startswith(IDENTITY_SECTIONS))
 
 
 def machine_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in settings.items() if path in machine_paths()}
-
-
-def only_machine_settings(source: SettingsSource) -> SettingsSource:
-    """Returns a source without the settings that the configuration of a provider has."""
-    settings = machine_settings(source.settings)
-    above = {path: nearest_above(path) for path in source.origins}
-    origins = {path: source.origins[path] for path, key in above.items() if key and key.path in settings}
-    return replace(source, settings=settings, origins=origins)
 
 
 def complete(sent: Any, own: Any) -> Any:
@@ -340,6 +322,11 @@ def _forget(source: SettingsSource, paths: Iterable[str]) -> None:
     for path in paths:
         source.settings.pop(path, None)
         source.origins.pop(path, None)
+
+
+def to_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as a configuration that can be written as JSON. It contains secrets."""
+    return nest({path: value.reveal() if isinstance(value, Secret) else value for path, value in settings.items()})
 
 
 def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
