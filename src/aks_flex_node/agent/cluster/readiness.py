@@ -96,12 +96,14 @@ class NodeReadiness:
 
     def needs_kubelet_restart(self) -> bool:
         """Returns whether the kubelet lacks its certificate or Node, which it gets only when it starts."""
-        if not self._has_certificate():
-            return True
+        return not self._has_certificate() or self.is_node_missing()
+
+    def is_node_missing(self) -> bool:
+        """Returns whether the cluster responds that the Node does not exist; False also if that is unknown now."""
         try:
             return nodes.is_missing(self.api, self._node)
-        except (ClusterError, ApiStatusError):
-            return False  # unknown at present
+        except ClusterError:
+            return False
 
     def wait_registered(self, lost_seconds: float = math.inf) -> ClusterNode:
         """Waits until the Node is registered.
@@ -176,10 +178,7 @@ class NodeReadiness:
 
     def _is_deleted(self) -> bool:
         """Returns whether a Node that was registered before does not exist any more."""
-        try:
-            return self._is_steady() and nodes.is_missing(self.api, self._node)
-        except (ClusterError, ApiStatusError):
-            return False
+        return self._is_steady() and self.is_node_missing()
 
     def _deleted_error(self) -> ClusterError:
         return ClusterError(

@@ -130,19 +130,14 @@ class HealthCheck:
                 run_container_smoke_test(self.host, self.config, self.say)
             readiness.wait_healthy(lambda node: self._find_problem(node, expected))
         except ClusterError as error:
-            if error.name == "node-not-registered" and self._is_deleted(readiness):
+            problem = readiness.local_problem()
+            if error.name == "node-not-registered" and problem is None and readiness.is_node_missing():
                 raise NodeDeletedError(error.name, error.message, error.hint, retryable=True) from None
             if error.name not in AWAY_ERRORS:
                 raise
-            if problem := readiness.local_problem():
+            if problem:
                 raise problem from None
             raise ApiServerUnreachableError(error.name, error.message, error.hint, retryable=True) from None
-
-    def _is_deleted(self, readiness: NodeReadiness) -> bool:
-        try:
-            return readiness.local_problem() is None and nodes.is_missing(self.api, self.node)
-        except (ClusterError, ApiStatusError):
-            return False
 
     def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
         for what, reported, desired in (

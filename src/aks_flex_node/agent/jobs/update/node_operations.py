@@ -106,8 +106,7 @@ class NodeOperations:
 
     def is_node_missing(self, config: NodeConfig) -> bool:
         """Returns whether the cluster responds that the Node does not exist."""
-        with explain_refusal():
-            return nodes.is_missing(*self._node(config))
+        return nodes.is_missing(*self._node(config))
 
     def node_uid(self, config: NodeConfig) -> str:
         """Returns the UID of the Node; empty if it is unknown."""
