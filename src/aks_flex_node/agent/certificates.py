@@ -25,9 +25,9 @@ TRANSIENT_ERRORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ES
 KEY = re.compile(rb"-----BEGIN (?:EC |RSA )?PRIVATE KEY-----(.+?)-----END (?:EC |RSA )?PRIVATE KEY-----", re.DOTALL)
 
 
-def describe_expiry(pem: bytes) -> dict[str, object] | None:
+def describe_expiry(host: Host, path: str) -> dict[str, object] | None:
     """Returns the expiry time of a certificate and the days until then for `status`, or None."""
-    found = validity(pem)
+    found = validity(host.read(path) or b"")
     if found is None:
         return None
     _, end = found

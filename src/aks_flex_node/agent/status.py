@@ -231,7 +231,7 @@ def installed_versions(engine: Engine) -> dict[str, str]:
 
 def certificate_status(engine: Engine) -> Document | None:
     path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
-    return certificates.describe_expiry(engine.host.read(path) or b"")
+    return certificates.describe_expiry(engine.host, path)
 
 
 def health_problems(found: Document) -> list[str]:

@@ -24,6 +24,7 @@ from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_dir
 from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, StagedFile
 from aks_flex_node.agent.http.download_options import redact_url
+from aks_flex_node.atomic_file import CREATE_FLAGS
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.cache import VerifiedFile
-
-CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def unpack(artifact: Artifact, blob: VerifiedFile, root: Path, check: Callable[[], None]) -> dict[str, StagedFile]:

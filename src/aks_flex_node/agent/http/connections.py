@@ -120,24 +120,18 @@ def make_pool(
     settings: dict[str, Any] = {
         "maxsize": options.parallel,
         "timeout": Timeout(connect=min(options.connect_seconds, options.stall_seconds), read=options.stall_seconds),
-        **_trust_settings(trust),
     }
+    if isinstance(trust, ssl.SSLContext):
+        settings["ssl_context"] = trust
+    else:
+        certificate = trust.client_certificate or None
+        settings |= {"cert_reqs": "CERT_REQUIRED", "ca_certs": trust.ca_file, "cert_file": certificate}
     if proxy is None:
         return bound(PoolManager(**settings))
     # The login is sent as a header, so that exceptions never contain a URL with credentials.
     login = url_credentials(proxy)
     headers = make_headers(proxy_basic_auth=login) if login else None
     return bound(ProxyManager(redact_url(proxy), proxy_headers=headers, **settings))
-
-
-def _trust_settings(trust: ssl.SSLContext | TlsFiles) -> dict[str, Any]:
-    if isinstance(trust, ssl.SSLContext):
-        return {"ssl_context": trust}
-    return {
-        "cert_reqs": "CERT_REQUIRED",
-        "ca_certs": trust.ca_file,
-        "cert_file": trust.client_certificate or None,
-    }
 
 
 def url_credentials(url: str) -> str:

@@ -66,8 +66,8 @@ def subnet_range(config: NodeConfig, network: VirtualNetwork) -> str:
             )
         return str(free)
     requested = virtual_network.IPv4Range(configured)
-    inside = any(requested.subnet_of(one.network) for one in virtual_network.used_ranges("", network.own_ranges))
-    if not inside or any(one.network.overlaps(requested) for one in virtual_network.used_ranges("", taken)):
+    inside = any(requested.subnet_of(each) for each in virtual_network.ipv4_ranges(network.own_ranges))
+    if not inside or any(each.overlaps(requested) for each in virtual_network.ipv4_ranges(taken)):
         problem = "overlaps another subnet of" if inside else "is outside of"
         raise _subnet_unfit_error(f"azure.vpn.gatewaySubnetCIDR is {requested}, which {problem} {network.id}")
     return str(requested)

@@ -87,7 +87,7 @@ def _status(*, running: bool, tunnel: TunnelState | None) -> str:
 def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dict[str, Any] | None:
     if not record.active:
         return None
-    return certificates.describe_expiry(host.read(certificate_file(config, record.active)) or b"")
+    return certificates.describe_expiry(host, certificate_file(config, record.active))
 
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import LINK, MANAGEMENT, NAME
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
-from aks_flex_node.agent.vpn.virtual_network import used_ranges
+from aks_flex_node.agent.vpn.virtual_network import ipv4_ranges
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.lean_dataclass import frozen
 
@@ -117,7 +117,7 @@ def client_configuration(profile: ClientProfile, pair: str, networks: Iterable[s
 
 def routes(networks: Iterable[str]) -> list[ipaddress.IPv4Network]:
     """Returns routes for the networks, without nested ranges and without the default route."""
-    found = {one.network for one in used_ranges("", networks) if one.network.prefixlen > 0}
+    found = {each for each in ipv4_ranges(networks) if each.prefixlen > 0}
     return sorted(ipaddress.collapse_addresses(found))
 
 
@@ -128,7 +128,7 @@ def select_name_servers(
     profile.
     """
     found = configured or of_network or of_profile
-    return tuple(str(one.network.network_address) for one in used_ranges("", found) if str(one.network) != AZURE_DNS)
+    return tuple(str(each.network_address) for each in ipv4_ranges(found) if str(each) != AZURE_DNS)
 
 
 def up_script(servers: Sequence[str], domains: Sequence[str]) -> bytes:

@@ -4,6 +4,7 @@ overlap those of this machine.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 from dataclasses import field
@@ -33,15 +34,17 @@ class UsedRange:
     network: IPv4Range
 
 
-def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
+def ipv4_ranges(texts: Iterable[Any]) -> list[IPv4Range]:
     """Returns the IPv4 ranges. The VPN supports no others."""
     found = []
     for text in texts:
-        try:
-            found.append(UsedRange(what, IPv4Range(str(text), strict=False)))
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            found.append(IPv4Range(str(text), strict=False))
     return found
+
+
+def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
+    return [UsedRange(what, each) for each in ipv4_ranges(texts)]
 
 
 def host_ranges(addresses: str, routes: str, besides: frozenset[str]) -> list[UsedRange]:
@@ -96,7 +99,7 @@ def check_overlaps(
 
 
 def is_taken(text: str, here: Iterable[UsedRange]) -> bool:
-    return any(one.network.overlaps(other.network) for one in used_ranges("", [text]) for other in here)
+    return any(each.overlaps(other.network) for each in ipv4_ranges([text]) for other in here)
 
 
 def _overlapping(network: IPv4Range, others: Iterable[UsedRange]) -> Iterator[str]:
@@ -109,8 +112,8 @@ def _overlapping(network: IPv4Range, others: Iterable[UsedRange]) -> Iterator[st
 
 def free_subnet(space: Iterable[Any], taken: Iterable[Any]) -> IPv4Range | None:
     """Returns a free range for the gateway, from the end of the address space, where conflicts are unlikely."""
-    used = [one.network for one in used_ranges("", taken)]
-    for whole in (one.network for one in used_ranges("", space)):
+    used = ipv4_ranges(taken)
+    for whole in ipv4_ranges(space):
         free = [piece for piece in _subtract(whole, used) if piece.prefixlen <= GATEWAY_BITS]
         if free:
             last = max(free, key=lambda piece: int(piece.broadcast_address))
