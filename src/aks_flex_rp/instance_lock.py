@@ -7,12 +7,13 @@ service is running.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from aks_flex_node.errors import BusyError
 
@@ -41,7 +42,7 @@ class InstanceLock:
 
     def publish(self, presence: RunningInstance) -> None:
         os.ftruncate(self.handle, 0)
-        os.pwrite(self.handle, json.dumps(asdict(presence)).encode(), 0)
+        os.pwrite(self.handle, msgspec.json.encode(presence), 0)
 
 
 @contextmanager
@@ -94,7 +95,6 @@ def find_running(state: Path) -> RunningInstance | None:
 def _read(handle: int) -> RunningInstance | None:
     """Returns the published instance, or None when the service is still starting."""
     try:
-        document = json.loads(os.pread(handle, 65536, 0))
-        return RunningInstance(**{**document, "keys": tuple(document["keys"])})
-    except (ValueError, TypeError, KeyError):
+        return msgspec.json.decode(os.pread(handle, 65536, 0), type=RunningInstance)
+    except ValueError:
         return None

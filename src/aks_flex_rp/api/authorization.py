@@ -22,7 +22,7 @@ from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api.poll_cache import PollCache
+    from aks_flex_rp.api.poll_cache import PollCache, PollState
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.node_assertions import SignedAssertion
     from aks_flex_rp.auth.rate_limit import RateKind
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.callers import Caller, NodeRef
     from aks_flex_rp.nodes.context import ClusterOperations, NodeContext
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.model import LastKnownNode
 
 WRITE_OPERATIONS = frozenset(
     {
@@ -70,20 +71,15 @@ class PoolTarget:
     """The pools of a cluster, or one of them, and what below it a path identifies."""
 
     name: str = ""  # empty for the list; in lower case, as AKS names its pools
-    revisions: bool = False
-    revision: int | None = None
-    enrolments: bool = False
-    enrolment: str = ""
+    collection: str = ""  # below the pool: revisions, enrolments or rollouts
+    item: str = ""  # of the collection: its number or key
     part: str = ""  # of an enrolment or roll-out: its machines or nodes, or an action
-    rollouts: bool = False
-    rollout: str = ""
 
     @property
     def path(self) -> str:
         """Returns the part of the ID below the pools."""
-        enrolments = ("enrolments" if self.enrolments else "", self.enrolment)
-        below = filter(None, (self.name, *enrolments, "rollouts" if self.rollouts else "", self.rollout))
-        return "/".join(below)
+        below = () if self.collection == "revisions" else (self.collection, self.item)
+        return "/".join(filter(None, (self.name, *below)))
 
 
 @dataclass(frozen=True)
@@ -133,12 +129,11 @@ def _pool_target(found: re.Match[str]) -> ArmTarget:
     if name and not _POOL.fullmatch(name):
         message = f"'{name[:80]}' is not a valid pool name. Use a letter, then up to 11 lowercase letters and digits."
         raise errors.ArmError(400, "InvalidResourceName", message, "poolName")
-    number = int(found["number"]) if found["number"] else None
     action = Operation.APPLY_POOL if found["action"] else Operation.WRITE_ROLLOUT if found["allow"] else None
     part = (found["part"] or found["order"] or "").lower()
-    enrolment, rollout = (found["enrolment"] or "").lower(), (found["rollout"] or "").lower()
-    below = (bool(found["enrolments"]), enrolment, part, bool(found["rollouts"]), rollout)
-    return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number, *below))
+    item = (found["number"] or found["enrolment"] or found["rollout"] or "").lower()
+    collection = next((each for each in ("revisions", "enrolments", "rollouts") if found[each]), "")
+    return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), collection, item, part))
 
 
 @dataclass(frozen=True)
@@ -248,14 +243,10 @@ class Authorizer:
         """Returns what the node key of the caller is to the node, or None if the caller may not act as the node by
         such a key. Raises ArmError for a key that was the node's. A former key may only read, to learn its fate.
         """
-        node_ref = target.node_ref
-        if caller.kind is not CallerKind.NODE_KEY or caller.node != node_ref or operation not in NODE_OPERATIONS:
+        is_node = caller.kind is CallerKind.NODE_KEY and caller.node == target.node_ref
+        if not is_node or operation not in NODE_OPERATIONS:
             return None
-        if operation is Operation.READ:
-            keys = (await self.poll_cache.state(node_ref)).keys
-        else:
-            keys = (await self.context.store.last_known_node(*node_ref)).keys
-        use = keys.use_of(caller.id)
+        use = (await self._known_node(operation, target)).keys.use_of(caller.id)
         if use is KeyUse.REVOKED:
             raise errors.key_revoked(target.node)
         if use is KeyUse.FORMER and operation is not Operation.READ:
@@ -290,15 +281,16 @@ class Authorizer:
             raise errors.forbidden(caller, azure_action(Operation.REGENERATE_TOKEN), target.id)
 
     async def node_identity(self, operation: Operation, target: ArmTarget) -> str:
-        """Returns the identity that may act as the node:
-
-        from the cache for reads, from the store for everything else.
-        """
+        """Returns the identity that may act as the node."""
         if not target.node or operation not in NODE_OPERATIONS:
             return ""  # operations that no node may perform need no lookup
+        return (await self._known_node(operation, target)).identity
+
+    async def _known_node(self, operation: Operation, target: ArmTarget) -> PollState | LastKnownNode:
+        """Returns what is known of a node: from the cache for reads, from the store for everything else."""
         if operation is Operation.READ:
-            return (await self.poll_cache.state(target.node_ref)).identity
-        return (await self.context.store.last_known_node(*target.node_ref)).identity
+            return await self.poll_cache.state(target.node_ref)
+        return await self.context.store.last_known_node(*target.node_ref)
 
     def check_limit(self, caller: Caller, target: ArmTarget, operation: Operation, *, own: bool) -> None:
         node_ref = target.node_ref if own else None

@@ -79,7 +79,7 @@ def _number(after: str) -> int:
 
 def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:
     """Returns the operations of a path by method."""
-    if not target.enrolment:
+    if not target.item:
         return {"GET": Operation.READ_ENROLMENT, "POST": Operation.WRITE_ENROLMENT}
     if target.part:
         return {"POST": Operation.READ_ENROLMENT if target.part == "listmachines" else Operation.WRITE_ENROLMENT}
@@ -88,7 +88,7 @@ def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:
 
 def rollout_operations(target: PoolTarget) -> dict[str, Operation]:
     """Returns the operations of a path by method."""
-    if not target.rollout:
+    if not target.item:
         return {"GET": Operation.READ_ROLLOUT}
     if target.part:
         return {"POST": Operation.READ_ROLLOUT if target.part == "listnodes" else Operation.WRITE_ROLLOUT}
@@ -99,11 +99,11 @@ def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, O
     """Returns the operations of a path by method."""
     if action:
         return {"POST": action}
-    if target.enrolments:
+    if target.collection == "enrolments":
         return enrolment_operations(target)
-    if target.rollouts:
+    if target.collection == "rollouts":
         return rollout_operations(target)
-    if not target.name or target.revisions:
+    if not target.name or target.collection:
         return {"GET": Operation.READ_POOL}
     return {"GET": Operation.READ_POOL, "PUT": Operation.WRITE_POOL, "DELETE": Operation.DELETE_POOL}
 
@@ -135,10 +135,10 @@ class PoolRoutes:
             shown = [pool_resource(each, cluster, counts.get(each.key, PoolCounts())) for each in found[: query.top]]
             return request.page(shown, found, lambda last: last.key)
         pool = await self.commands.get(request.cluster, target.name)
-        if target.revision is not None:
-            revision = await self.commands.revision(pool, target.revision)
+        if target.item:
+            revision = await self.commands.revision(pool, int(target.item))
             return http_messages.json_response(200, revision_resource(revision, request.cluster.id))
-        if target.revisions:
+        if target.collection:
             return await self._list_revisions(request)
         return http_messages.json_response(200, await self.shown(request, pool), {"ETag": pool.etag})
 
@@ -211,9 +211,9 @@ class EnrolmentRoutes:
 
     async def _read(self, request: AuthorizedRequest) -> Response:
         target = request.pool
-        if not target.enrolment:
+        if not target.item:
             return await self._list(request)
-        found = await self.commands.get(request.cluster, target.name, target.enrolment)
+        found = await self.commands.get(request.cluster, target.name, target.item)
         if target.part:
             query = MachineQuery.read(await http_messages.read_optional_json(request.http_request))
             page = await self.commands.machines(found, query.after)
@@ -232,14 +232,14 @@ class EnrolmentRoutes:
 
     async def _write(self, request: AuthorizedRequest) -> Response:
         target, cluster = request.pool, request.cluster
-        if not target.enrolment:
+        if not target.item:
             return await self._create(request)
         if target.part == "revoke":
-            revoked = await self.commands.revoke(cluster, target.name, target.enrolment, request.request)
+            revoked = await self.commands.revoke(cluster, target.name, target.item, request.request)
             return http_messages.json_response(200, await self._shown(request, revoked))
         shown = Decision.read(await http_messages.read_json(request.http_request)).fingerprint
         machine = await self.commands.decide(
-            cluster, target.name, target.enrolment, shown, request.request, approve=target.part == "approve"
+            cluster, target.name, target.item, shown, request.request, approve=target.part == "approve"
         )
         return http_messages.json_response(200, machine_resource(machine))
 
@@ -271,9 +271,9 @@ class RolloutRoutes:
 
     async def _read(self, request: AuthorizedRequest) -> Response:
         target = request.pool
-        if not target.rollout:
+        if not target.item:
             return await self._list(request)
-        found = await self.commands.get(request.cluster, target.name, target.rollout)
+        found = await self.commands.get(request.cluster, target.name, target.item)
         if target.part:
             return await self._nodes(request, found)
         return await self._response(request, found)
@@ -311,10 +311,10 @@ class RolloutRoutes:
         if request.http_request.method == "PUT":
             return await self._create(request)
         if request.http_request.method == "DELETE":
-            deleted = await self.commands.delete(cluster, target.name, target.rollout, request.request)
+            deleted = await self.commands.delete(cluster, target.name, target.item, request.request)
             return http_messages.json_response(200 if deleted else 204)
         body = await http_messages.read_optional_json(request.http_request)
-        if not target.rollout:
+        if not target.item:
             revision = Revision.read(body).revision
             pool = await self.commands.allow_revision(request.cluster, request.pool.name, revision, request.request)
             return http_messages.json_response(200, await self.pools.shown(request, pool))
@@ -322,14 +322,14 @@ class RolloutRoutes:
             raise errors.invalid_request(errors.unknown_properties(body, ()))
         gate = Approval.read(body).gate
         await self._existing_pool(request)
-        done = await self.commands.order(cluster, target.name, target.rollout, target.part, request.request, gate)
+        done = await self.commands.order(cluster, target.name, target.item, target.part, request.request, gate)
         return await self._response(request, done)
 
     async def _create(self, request: AuthorizedRequest) -> Response:
-        check_name(request.pool.rollout)
+        check_name(request.pool.item)
         body = await http_messages.read_json(request.http_request)
         made, created = await self.commands.create(
-            request.cluster, request.pool.name, request.pool.rollout, body, request.request
+            request.cluster, request.pool.name, request.pool.item, body, request.request
         )
         return await self._response(request, made, 201 if created else 200)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.clusters.client import ApiRefused
@@ -50,8 +52,7 @@ class ClusterFacts:
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> ClusterFacts:
         """Parses stored facts. Ignores keys that a newer release wrote."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        return msgspec.convert(document, cls)
 
 
 @dataclass(frozen=True)

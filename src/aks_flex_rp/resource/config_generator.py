@@ -6,8 +6,10 @@ returns what a machine fetches once from its config URL.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
 from aks_flex_node.settings.table import by_path
@@ -41,8 +43,7 @@ class AgentEndpoints:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> AgentEndpoints:
         """Parses stored endpoints. Ignores keys that a newer release wrote."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        return msgspec.convert(document, cls)
 
     def provider_config(self, properties: Properties, tenant: str) -> dict[str, Any]:
         """Returns the provider section for managed nodes and nodes that join with their identity, else an empty
