@@ -18,7 +18,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import open_authorizer
-from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
+from aks_flex_rp.api.http_messages import with_response_on_cancel
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
@@ -176,12 +176,12 @@ class Service:
             token_seconds=seconds,
             allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
+            publisher=self._notifying.publisher,
+            last_seen=poll_cache.last_seen,
         )
         nodes = open_nodes(
             context,
-            self._notifying.publisher,
             lambda outcome: metrics.joins.labels(outcome).inc(),
-            poll_cache.last_seen,
             poll_cache.record_seen,
             self._arm_remover(),
         )

@@ -18,12 +18,12 @@ from aks_flex_rp import DEFAULT_CONFIG_FILE
 from aks_flex_rp.auth.auth_settings import (
     ARM_AUDIENCES,
     AuthSettings,
+    ConnectionSettings,
     LimitSettings,
     LowercaseEntraId,
     SettingsModel,
     check_audiences,
 )
-from aks_flex_rp.connection_settings import ConnectionSettings
 from aks_flex_rp.notify.notification_settings import NotificationSettings
 from aks_flex_rp.rollout_settings import RolloutSettings
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from aks_flex_rp.connection_settings import ConnectionSettings
+    from aks_flex_rp.auth.auth_settings import ConnectionSettings
 
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,9 @@
-"""Helpers of all endpoints: request IDs, client address, bounded request bodies, and JSON responses."""
+"""Helpers of all endpoints: request IDs, client address, bounded request bodies, JSON responses, and responses to
+requests that a stopping replica has no time left for.
+
+uvicorn cancels those, and would respond with 500, an error of the service. 503 tells the client to repeat its
+request, which then reaches another replica.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +19,22 @@ from starlette.responses import Response
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.node_keys import KEY_HEADER, url_audience
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.resource import validation
 from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import TypeAlias
 
     from starlette.requests import Request as Incoming
+    from starlette.types import Message, Receive, Send
 
     from aks_flex_node.errors import FlexError
-    from aks_flex_rp.arm.errors import ArmError
+
+    Application: TypeAlias = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
 
 log = logging.getLogger("aks_flex_rp.requests")
 BODY_SECONDS = 30.0  # enough for one megabyte over a very slow line
@@ -138,3 +147,40 @@ def arm_error(error: FlexError, request_id: str) -> ArmError:
 
 def error_response(error: ArmError) -> Response:
     return json_response(error.status, error.document(), {**error.headers, "x-ms-error-code": error.code})
+
+
+MESSAGE = "This replica of the service is stopping. Repeat the request."
+UNKNOWN_OUTCOME = "This replica of the service is stopping. The change may have been made. Repeat the request."
+READING_METHODS = {"GET", "HEAD"}
+
+
+def with_response_on_cancel(app: Application) -> Application:
+    """Wraps an application so that a cancelled request gets a response, unless one has begun."""
+
+    async def call(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal begun
+            await send(message)
+            begun = True
+
+        try:
+            await app(scope, receive, send_on)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            await respond_to_cancelled(scope, receive, send)
+
+    return call
+
+
+async def respond_to_cancelled(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Responds to a cancelled request to which no response has begun."""
+    method, request_id = scope["method"], new_request_id()
+    log_fields = {"request": request_id, "operation": "cancelled", "status": 503}
+    log.warning("%s 503", method, extra=log_fields)  # without the path, which may contain the secret of a config URL
+    headers = {"Retry-After": "1", "Connection": "close", "x-ms-request-id": request_id}
+    message = MESSAGE if method in READING_METHODS else UNKNOWN_OUTCOME
+    error = ArmError(503, "ServiceUnavailable", message, headers=headers)
+    await error_response(error)(scope, receive, send)

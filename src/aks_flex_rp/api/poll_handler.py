@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
-from aks_flex_rp.api.cancelled_requests import respond_to_cancelled
+from aks_flex_rp.api.http_messages import respond_to_cancelled
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import Operation

@@ -12,8 +12,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
-from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
-from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands, PoolTemplates
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.resource.view import pool_resource, revision_resource

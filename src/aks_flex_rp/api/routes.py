@@ -36,9 +36,8 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.bounded_memory import Throttle
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.nodes.enroller import WAIT_SECONDS, Waiting
+from aks_flex_rp.nodes.enroller import WAIT_SECONDS, MachineRequest, Waiting
 from aks_flex_rp.nodes.machine_claims import FetchingClient
-from aks_flex_rp.nodes.machine_provisioner import MachineRequest
 from aks_flex_rp.nodes.reports import StatusReport
 
 if TYPE_CHECKING:

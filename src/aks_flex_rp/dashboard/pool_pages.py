@@ -16,8 +16,7 @@ from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import digits, redirect
 from aks_flex_rp.nodes.pool_apply import PoolApply
-from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
-from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolTemplates
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.pool_model import PoolCounts
 

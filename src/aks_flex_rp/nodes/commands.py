@@ -8,7 +8,7 @@ A caller that got no response can send the request again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -22,18 +22,15 @@ from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, 
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims, not_released, revoked_at_fetch
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
-from aks_flex_rp.nodes.pool_templates import PoolTemplates, pool_missing
+from aks_flex_rp.nodes.pool_operations import PoolTemplates, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.notify import node_events
-from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
@@ -108,12 +105,10 @@ class WriteResult:
 @dataclass(frozen=True)
 class NodeCommands:
     context: NodeContext
-    publisher: EventPublisher = field(default_factory=EventPublisher)
-    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
 
     @property
     def claims(self) -> MachineClaims:
-        return MachineClaims(self.context, self.last_seen, self.publisher)
+        return MachineClaims(self.context)
 
     async def put(
         self,
@@ -214,9 +209,7 @@ class NodeCommands:
             event = request.event(
                 context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.effective, **identity
             )
-            messages = self.publisher.messages_for(
-                node, [node_events.deleted_event(request.caller.name)], context.now()
-            )
+            messages = context.messages_for(node, [node_events.deleted_event(request.caller.name)])
             gone = await context.store.delete_node(cluster.key, key, node.etag, [event], messages)
             return node if gone else None
 

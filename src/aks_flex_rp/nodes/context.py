@@ -10,11 +10,12 @@ from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
 from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aks_flex_rp.arm.errors import ArmError
     from aks_flex_rp.arm.ids import ClusterId
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
     from aks_flex_rp.node_keys import KeyUse
+    from aks_flex_rp.notify.node_events import NodeEvent
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditAction, Document, Node
+    from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.pool_model import Enrolment
 
 
@@ -147,10 +150,17 @@ class NodeContext:
     allow_exec: bool = False  # whether new nodes may join by exec
     endpoints: AgentEndpoints = field(default_factory=AgentEndpoints)  # of this service
     now: Callable[[], float] = field(default=time.time)
+    publisher: EventPublisher = field(default_factory=EventPublisher)
+    # The time of the last poll or report of a node, by its cluster and key, that is not in the store yet.
+    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0
 
     def endpoints_for(self, cluster: ClusterInfo) -> AgentEndpoints:
         """Returns the endpoints that all replicas give to the nodes of this cluster."""
         return cluster.endpoints or self.endpoints
+
+    def messages_for(self, node: Node, events: Iterable[NodeEvent]) -> tuple[OutboxMessage, ...]:
+        """Returns the notifications of a change, which are stored with it."""
+        return self.publisher.messages_for(node, events, self.now())
 
     async def change_node(
         self,

@@ -17,7 +17,6 @@ from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
-from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
 
 if TYPE_CHECKING:
@@ -45,14 +44,12 @@ class JoinTracker:
     context: NodeContext
     on_cluster_changed: Callable[[str, ClusterFacts], Awaitable[None]]
     count: Callable[[str], None]  # for metrics
-    publisher: EventPublisher = field(default_factory=EventPublisher)
-    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
     cleanup: AzureCleanup | None = None
     refused_fetches: CountedEvents = field(default_factory=CountedEvents)
 
     @property
     def claims(self) -> MachineClaims:
-        return MachineClaims(self.context, self.last_seen, self.publisher, self.refused_fetches)
+        return MachineClaims(self.context, self.refused_fetches)
 
     async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)
@@ -235,7 +232,7 @@ class JoinTracker:
             status = _with_applied_config(status, ready, node.version)
             if status == node.status:
                 return
-            messages = self.publisher.messages_for(node, node_events.status_events(node.status, status), now)
+            messages = self.context.messages_for(node, node_events.status_events(node.status, status))
             before, seen = node.status if messages else None, now if ready else node.last_seen
             await self.context.store.report(cluster, key, status, seen, messages, before)
 
@@ -281,7 +278,7 @@ class JoinTracker:
                 if always:
                     await self.context.store.record(event)
                 return join
-            messages = self.publisher.messages_for(node, node_events.join_events(node.join, join), self.context.now())
+            messages = self.context.messages_for(node, node_events.join_events(node.join, join))
             await self.context.store.put_node(replace(node, join=join), node.etag, [event], messages)
             log.info("%s is %s (%s)", node.name, join.phase, what)
             return join

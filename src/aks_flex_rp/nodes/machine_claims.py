@@ -24,12 +24,9 @@ from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import node_busy
 from aks_flex_rp.notify import node_events
-from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
@@ -64,8 +61,6 @@ class FetchingClient:
 @dataclass(frozen=True)
 class MachineClaims:
     context: NodeContext
-    last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
-    publisher: EventPublisher = field(default_factory=EventPublisher)
     refusals: CountedEvents = field(default_factory=CountedEvents)  # of fetches, which need no identity
 
     async def living_owner(self, node: Node) -> KnownMachine | None:
@@ -80,7 +75,7 @@ class MachineClaims:
 
     async def _is_alive(self, node: Node, owner: KnownMachine) -> bool:
         """Returns whether the owner was heard from recently, or its Node is Ready."""
-        seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
+        seen = max(node.last_seen, self.context.last_seen(node.cluster, node.key))
         if node.is_monitored and self.context.now() - seen < ALIVE_SECONDS:
             return True
         try:
@@ -231,7 +226,7 @@ class MachineClaims:
             status = with_conflict(found.status, found.join.machines, found.name, now)
             if status == found.status:
                 return
-            messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
+            messages = self.context.messages_for(found, node_events.status_events(found.status, status))
             before, seen = found.status if messages else None, found.last_seen
             await self.context.store.report(found.cluster, found.key, status, seen, messages, before)
 

@@ -167,7 +167,6 @@ def _after(token: str) -> str | None:
 @dataclass(frozen=True)
 class NodeQueries:
     context: NodeContext
-    last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
 
     async def get(
         self, cluster: ClusterInfo, name: str, request: RequestContext | None = None
@@ -179,7 +178,7 @@ class NodeQueries:
         return node, self.resource(cluster, node)
 
     def resource(self, cluster: ClusterInfo, node: Node, *, whole: bool = True) -> dict[str, Any]:
-        if (last_seen := self.last_seen(node.cluster, node.key)) > node.last_seen:
+        if (last_seen := self.context.last_seen(node.cluster, node.key)) > node.last_seen:
             node = replace(node, last_seen=last_seen)
         return view.node_resource(node, cluster.id, self.context.now(), whole=whole)
 

@@ -1,20 +1,26 @@
-"""Status reports of nodes (reportStatus), and the credentials that a node may fetch (listCredentials)."""
+"""Status reports of nodes (reportStatus), the credentials that a node may fetch (listCredentials), and the access of
+its identity to the cluster.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.errors import ClusterError
 from aks_flex_node.timestamps import format_utc
-from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.arm import errors
+from aks_flex_rp.callers import CallerKind
+from aks_flex_rp.join_state import ClusterAccess, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
+from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.notify import node_events
-from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.store.model import AuditAction, Conflict
 
@@ -22,11 +28,116 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.api.machine_identity import MachineIdentity
-    from aks_flex_rp.nodes.access_grants import AccessGrants
+    from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.machine_claims import MachineClaims
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import AuditEvent, Node
+
+
+WORKLOADS = frozenset({CallerKind.APPLICATION, CallerKind.MANAGED_IDENTITY})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AccessGrants:
+    """Grants the Azure identity of a node its role in the cluster, before the node's request is answered.
+
+    The object ID of a service principal is known only from the node's own token, at its first call. The role is
+    granted in the cluster first and recorded with the node afterwards. A grant that was not recorded is withdrawn by
+    the cluster's access controller.
+    """
+
+    context: NodeContext
+
+    async def ensure_access(
+        self, cluster: ClusterInfo, node: Node, request: RequestContext, *, joining: bool = False
+    ) -> Node:
+        """Ensures the access of the calling node and returns the updated node.
+
+        With `joining` the node is about to join, and the grant is applied in any case. Raises ClusterError if
+        the cluster does not respond; nothing is recorded then.
+        """
+        if join_rules.is_access_obsolete(node) and request.acts_as_node:
+            return await self._withdraw(cluster, node, request)
+        granted = False
+
+        async def grant(found: Node | None) -> Node:
+            nonlocal granted
+            if found is None:
+                await self.context.clusters.withdraw(cluster.key, node.key)
+                raise await self.context.missing_node(cluster, node.name, request)
+            access = _desired_access(found, request, joining=joining)
+            if access is None:
+                if granted and found.join.access is None:  # the node has another identity now, or joins with a token
+                    await self.context.clusters.withdraw(cluster.key, node.key)
+                return found
+            if joining or found.join.access != access:
+                await self.context.clusters.grant(cluster.key, node.key, access)
+                granted = True
+            join = found.join.joining(access) if joining else found.join.with_access(access)
+            return found if join == found.join else await self._store_access(cluster, found, join, access, request)
+
+        return await self.context.change_node(node.cluster, node.name, grant, known=node)
+
+    async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
+        """Removes access that is no longer needed.
+
+        The record is removed first, so that the access controller can finish.
+        """
+        access = node.join.access
+        after = replace(node, join=node.join.without_access())
+        detail = {"identity": access.identity if access else ""}
+        event = request.event(self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **detail)
+        try:
+            await self.context.store.put_node(after, node.etag, [event])
+        except Conflict:
+            return node  # checked again at its next call
+        await self.context.clusters.withdraw(cluster.key, node.key)
+        return await self.context.store.node(node.cluster, node.key) or after
+
+    async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
+        """Ensures the access, but only logs a failure: the request was about something else and must not wait for
+        it. Returns the updated node.
+        """
+        try:
+            return await self.ensure_access(cluster, node, request)
+        except (ClusterError, errors.ArmError) as error:
+            log.warning("%s could not be granted access to its cluster, retrying later: %s", node.name, error)
+            return node
+
+    async def _store_access(
+        self, cluster: ClusterInfo, node: Node, join: JoinState, access: ClusterAccess, request: RequestContext
+    ) -> Node:
+        events: list[AuditEvent] = []
+        if node.join.access != access:
+            detail = {"identity": access.identity, "role": access.role}
+            events = [
+                request.event(self.context.now(), AuditAction.ACCESS_GRANTED, cluster.id.node(node.name), **detail)
+            ]
+        noted = replace(node, join=join)
+        await self.context.store.put_node(noted, node.etag, events)
+        if node.join.url_expires is not None and join.url_expires is None:
+            await self.context.delivery.revoke(node.cluster, node.key)
+        return await self.context.store.node(node.cluster, node.key) or noted
+
+
+def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> ClusterAccess | None:
+    """Returns the access that the calling node needs, or None if the caller is not the node itself.
+
+    Users are excluded: a cluster does not know them by their object ID.
+    """
+    caller, known = request.caller, node.join.access
+    if request.key_use and known:
+        identity = known.identity  # a node that calls by its key has signed in with its identity before
+    elif request.acts_as_node and caller.is_node(node.identity) and caller.kind in WORKLOADS:
+        identity = caller.id  # the node may have got another identity since the request was authorized
+    else:
+        return None
+    method = join_rules.next_method(node, identity, joining=joining)
+    return ClusterAccess(identity, method) if method else None
+
 
 MOST_CONDITIONS = 64
 MOST_RESOURCES = 32
@@ -112,7 +223,6 @@ class StatusReports:
     record_seen: Callable[[str, str, float], None]  # records that a node was seen; written in batches
     claims: MachineClaims
     cleanup: AzureCleanup
-    publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def report(
         self,
@@ -167,7 +277,7 @@ class StatusReports:
             if status == found.status:
                 self.record_seen(found.cluster, found.key, now)  # a heartbeat without changes writes no row
                 return found
-            messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
+            messages = self.context.messages_for(found, node_events.status_events(found.status, status))
             before = found.status if messages else None
             if not await self.context.store.report(found.cluster, found.key, status, now, messages, before):
                 raise await self.context.missing_node(cluster, node.name, request)
@@ -180,9 +290,7 @@ class StatusReports:
         if node.join.is_joined or node.join.failure == why:
             return
         failed = replace(node, join=node.join.failed(why))
-        messages = self.publisher.messages_for(
-            node, node_events.join_events(node.join, failed.join), self.context.now()
-        )
+        messages = self.context.messages_for(node, node_events.join_events(node.join, failed.join))
         try:
             await self.context.store.put_node(failed, node.etag, (), messages)
         except Conflict:

@@ -16,8 +16,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import current_versions, system_data
-from aks_flex_rp.nodes.pool_operations import PoolCommands
-from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.pool_operations import PoolCommands, PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource.versions import is_older

@@ -12,7 +12,7 @@ from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply, PoolStage
-from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.pool_operations import PoolTemplates
 from aks_flex_rp.notify.node_events import NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.resource.effective import changed_values
@@ -63,7 +63,7 @@ class RolloutActions:
 
     def last_seen(self, cluster: str, node: str) -> float:
         """Returns the last heartbeat of a node at this replica, which may not be stored yet."""
-        return self._commands.last_seen(cluster, node)
+        return self._commands.context.last_seen(cluster, node)
 
     # Decisions
 
@@ -83,7 +83,7 @@ class RolloutActions:
         if state.phase is not before.phase or is_new:
             detail = {"state": state.phase.value, "wave": state.wave + 1, "reason": state.reason}
             events.append(request.event(now, AuditAction.ROLLOUT_STATE, resource, **detail))
-        messages = rollout_messages(self._commands.publisher, after, changes, now)
+        messages = rollout_messages(self._commands.context.publisher, after, changes, now)
         # Nodes that begin are stored first if they are too many for one transaction: on their own, they mean that
         # the node is given its revision. All other changes belong to the state that follows from them.
         order = sorted(nodes, key=lambda each: not NodeState(each.state).is_busy)

@@ -12,7 +12,7 @@ from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc
-from aks_flex_rp.nodes.machine_provisioner import MachineRequest
+from aks_flex_rp.nodes.enroller import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.keyed_nodes import Machine, observe
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.api.cancelled_requests import with_response_on_cancel
+from aks_flex_rp.api.http_messages import with_response_on_cancel
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Send

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.api.connection_limits import SCANNED, ConnectionLimiter
-from aks_flex_rp.connection_settings import ConnectionSettings
+from aks_flex_rp.auth.auth_settings import ConnectionSettings
 from aks_flex_rp.counted_events import site_of
 
 if TYPE_CHECKING:
