@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_node.api.contract import MACHINE_ANNOTATION
 from aks_flex_node.api.node_keys import AUDIENCE_PREFIX
@@ -29,7 +29,7 @@ from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Re
 from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
     from aks_flex_rp.clusters.client import KubeClient
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 SYNC_SECONDS = 2.0
 MACHINE_SECONDS = 5.0
 GRANT_SECONDS = 10.0  # shorter than the time after which the controller corrects a difference
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +70,6 @@ def cluster_info(cluster: Cluster) -> ClusterInfo:
     )
 
 
-def _unresponsive(key: str, seconds: float) -> ClusterError:
-    return ClusterError(
-        "cluster-unreachable",
-        f"{key} did not respond within {seconds:.0f} s.",
-        "Check that the API server is running, and that no firewall blocks the service.",
-        retryable=True,
-    )
-
-
 def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
     return ClusterError(
         "cluster-forbidden",
@@ -84,6 +77,21 @@ def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
         f"Run `aks-flex-rp cluster check {key}`.",
         retryable=refusal.status == 429 or refusal.status >= 500,
     )
+
+
+async def _answered(key: str, what: str, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of a request to a cluster. Raises ClusterError if it is rejected or takes too long."""
+    try:
+        return await within(seconds, work)
+    except ApiRefused as refusal:
+        raise _refuses(key, what, refusal) from refusal
+    except asyncio.TimeoutError:
+        raise ClusterError(
+            "cluster-unreachable",
+            f"{key} did not respond within {seconds:.0f} s.",
+            "Check that the API server is running, and that no firewall blocks the service.",
+            retryable=True,
+        ) from None
 
 
 class ClusterRegistry:
@@ -146,7 +154,7 @@ class ClusterRegistry:
 
         Raises ClusterError when the cluster is unreachable, rejects the request, or has another Node of that name.
         """
-        client = self._controller(key).client
+        client = self.client(key)
         try:
             why = await name_conflict(client, node)
             if why:
@@ -159,7 +167,7 @@ class ClusterRegistry:
 
     async def revoke(self, key: str, token: str) -> bool:
         try:
-            await bootstrap_tokens.revoke_token(self._controller(key).client, token)
+            await bootstrap_tokens.revoke_token(self.client(key), token)
         except (FlexError, ApiRefused) as error:
             log.warning("Token %s could not be revoked and will be revoked later: %s", token, error)
             return False
@@ -170,36 +178,26 @@ class ClusterRegistry:
         """Grants a node's identity access to its cluster, with a time limit because the caller waits for the
         response.
         """
-        client = self._controller(key).client
-        try:
-            await within(GRANT_SECONDS, accesses.grant_access(client, node, access))
-        except ApiRefused as refusal:
-            raise _refuses(key, "grant access to this node", refusal) from refusal
-        except asyncio.TimeoutError:
-            raise _unresponsive(key, GRANT_SECONDS) from None
+        granting = accesses.grant_access(self.client(key), node, access)
+        await _answered(key, "grant access to this node", GRANT_SECONDS, granting)
 
     async def withdraw(self, key: str, node: str) -> bool:
         try:
-            await within(GRANT_SECONDS, accesses.withdraw_access(self._controller(key).client, node))
+            await within(GRANT_SECONDS, accesses.withdraw_access(self.client(key), node))
         except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
             log.warning("The cluster access of %s could not be removed and will be removed later: %s", node, error)
             return False
         return True
 
     async def node_machine(self, key: str, node: str) -> NodeMachine | None:
-        try:
-            client = self._controller(key).client
-            found = await within(MACHINE_SECONDS, client.find(f"{NODES}/{node}"))
-        except ApiRefused as refusal:
-            raise _refuses(key, f"read Node {node}", refusal) from refusal
-        except asyncio.TimeoutError:
-            raise _unresponsive(key, MACHINE_SECONDS) from None
+        reading = self.client(key).find(f"{NODES}/{node}")
+        found = await _answered(key, f"read Node {node}", MACHINE_SECONDS, reading)
         return node_machine(found) if found else None
 
     async def mark_machine(self, key: str, node: str, machine_id: str) -> None:
         mark = {"metadata": {"annotations": {MACHINE_ANNOTATION: machine_id}}}
         try:
-            client = self._controller(key).client
+            client = self.client(key)
             await within(MACHINE_SECONDS, client.merge(f"{NODES}/{node}", mark))
         except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
             log.warning("The Node %s could not be annotated with its machine: %s", node, error)

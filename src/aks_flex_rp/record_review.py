@@ -57,7 +57,8 @@ class ReviewedRecord:
     def content(self) -> dict[str, Any]:
         """Returns the columns for a person, without encrypted values."""
         columns = _table_of(self.kind).columns.split(", ")
-        shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in map(_plain, self.row))
+        values = (rows.restored(each, "BLOB") for each in self.row)
+        shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in values)
         return dict(zip(columns, shown, strict=True))
 
     @property
@@ -86,10 +87,6 @@ class ReviewedRecord:
 
 def _table_of(kind: str) -> RotatedTable:
     return next(each for each in ROTATED_TABLES if kind in each.kinds)
-
-
-def _plain(value: object) -> object:
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
 async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterator[ReviewedRecord]:

@@ -16,7 +16,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.delivery.config_url import SECRET_BYTES, delivery_id
 from aks_flex_rp.nodes.node_builder import system_data
-from aks_flex_rp.resource.enrolment_rules import parse_enrolment
+from aks_flex_rp.resource.enrolment_rules import new_enrolment
 from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.pool_model import Enrolment, MachinePage, MachineState
 
@@ -56,24 +56,17 @@ class EnrolmentCommands:
     ) -> tuple[Enrolment, str]:
         """Creates an enrolment. Returns it with its URL."""
         now = self.context.now()
-        desired = parse_enrolment(body, now)
-        secret = secrets.token_urlsafe(SECRET_BYTES)
-        enrolment = Enrolment(
-            cluster.key,
-            pool.key,
-            "".join(secrets.choice(ALPHABET) for _ in range(8)),
-            delivery_id(secret),
-            desired.max_uses,
-            desired.expires,
-            desired.node_name,
-            desired.approval,
-            desired.allow,
-            system=system_data(None, request.caller, now),
-            created=now,
-        )
-        detail = {"maxUses": desired.max_uses, "approval": desired.approval.value, "nodeName": desired.node_name}
+        secret, key = secrets.token_urlsafe(SECRET_BYTES), "".join(secrets.choice(ALPHABET) for _ in range(8))
+        system = system_data(None, request.caller, now)
+        enrolment = new_enrolment(body, cluster.key, pool.key, key, delivery_id(secret), system, now)
         event = request.event(
-            now, AuditAction.ENROLMENT_CREATED, resource_id(cluster, enrolment), **detail, allowed=len(desired.allow)
+            now,
+            AuditAction.ENROLMENT_CREATED,
+            resource_id(cluster, enrolment),
+            maxUses=enrolment.max_uses,
+            approval=enrolment.approval.value,
+            nodeName=enrolment.node_name,
+            allowed=len(enrolment.allow),
         )
         try:
             written = await self.context.store.create_enrolment(enrolment, [event])

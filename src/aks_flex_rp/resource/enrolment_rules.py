@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -17,7 +16,7 @@ from aks_flex_node.timestamps import format_utc, parse_timestamp
 from aks_flex_rp.arm.errors import invalid, json_path
 from aks_flex_rp.arm.ids import POOL_TYPE
 from aks_flex_rp.resource.models import WireModel
-from aks_flex_rp.store.pool_model import ApprovalMode
+from aks_flex_rp.store.pool_model import ApprovalMode, Enrolment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.enrolments import MachineFacts
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.store.model import Document
-    from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
+    from aks_flex_rp.store.pool_model import EnrolledMachine
 
 MAX_USES = 100_000
 MAX_ALLOWED = 10_000
@@ -78,15 +77,6 @@ def is_allowed(allow: tuple[Document, ...], facts: MachineFacts) -> bool:
     return any(value and value in known[name] for entry in allow for name, value in entry.items())
 
 
-@dataclass(frozen=True)
-class DesiredEnrolment:
-    max_uses: int
-    expires: float
-    approval: ApprovalMode
-    allow: tuple[Document, ...]
-    node_name: str
-
-
 def _name_rule(text: str) -> str:
     if not _RULE.fullmatch(text):
         message = (
@@ -105,12 +95,24 @@ class EnrolmentBody(WireModel):
     node_name: Annotated[str, Field(max_length=80), AfterValidator(_name_rule)] = DEFAULT_RULE
 
 
-def parse_enrolment(body: dict[str, Any], now: float) -> DesiredEnrolment:
-    """Validates the body of a request for a new enrolment. Raises ArmError with its problems."""
+def new_enrolment(
+    body: dict[str, Any], cluster: str, pool: str, key: str, secret: str, system: Document, now: float
+) -> Enrolment:
+    """Returns the enrolment that a request describes. Raises ArmError with its problems."""
     given = EnrolmentBody.read(body)
-    expires = _expiry(given.expires, now)
-    allow = tuple(_allow_list(given.allow, listed=given.approval == "allowList"))
-    return DesiredEnrolment(given.max_uses, expires, ApprovalMode(given.approval), allow, given.node_name)
+    return Enrolment(
+        cluster,
+        pool,
+        key,
+        secret,
+        given.max_uses,
+        _expiry(given.expires, now),
+        given.node_name,
+        ApprovalMode(given.approval),
+        tuple(_allow_list(given.allow, listed=given.approval == "allowList")),
+        system=system,
+        created=now,
+    )
 
 
 def _expiry(value: str, now: float) -> float:

@@ -14,7 +14,6 @@ from aks_flex_rp.node_keys import parse_tombstone_identity
 from aks_flex_rp.store import fleet, outbox, rows, sql
 from aks_flex_rp.store.authenticated_rows import recorded, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
-from aks_flex_rp.store.enrolments import Enrolments
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import Heartbeats
 from aks_flex_rp.store.model import (
@@ -32,7 +31,7 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.outbox import Outbox
-from aks_flex_rp.store.pools import Pools
+from aks_flex_rp.store.pools import Enrolments, Pools
 from aks_flex_rp.store.record_authenticator import (
     escaped,
     identity_owner_row,

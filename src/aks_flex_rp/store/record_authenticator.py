@@ -17,7 +17,7 @@ from aks_flex_rp.bounded_memory import BoundedCache, Throttle
 from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.node_keys import tombstone_identity
 from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable
-from aks_flex_rp.store.rows import PARSE_ERRORS, keys_of, storable
+from aks_flex_rp.store.rows import PARSE_ERRORS, keys_of, restored, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.record_codes import RecordCodes
     from aks_flex_rp.store.rows import Row
 
+FLOAT = "DOUBLE PRECISION"
 ALARM_SECONDS = 600.0  # between alarms of one record
 MAX_ALARMED_RECORDS = 20_000
 ACCEPTABLE_KINDS = frozenset({"node", "deleted node", "cluster"})  # by `aks-flex-rp records accept`
@@ -65,7 +66,15 @@ def escaped(value: object) -> str:
 def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
     """Returns the signed part of a node: the columns that a write sets, and the revision."""
     *names, secrets, system, join, identity, created = storable(values)
-    content = (*names, _bytes(secrets), system, join, identity, _float(created), revision)
+    content = (
+        *names,
+        restored(secrets, "BLOB"),
+        system,
+        join,
+        identity,
+        restored(created, FLOAT),
+        revision,
+    )
     return SignedRow("node", (str(names[0]), str(names[1])), content, revision, code)
 
 
@@ -77,7 +86,14 @@ def signed_tombstone(cluster: str, key: str, version: int, identity: str, revisi
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used, checked, refresh = storable(values)
-    content = (name, caller, proof, _float(expires), _float(checked), refresh)
+    content = (
+        name,
+        caller,
+        proof,
+        restored(expires, FLOAT),
+        restored(checked, FLOAT),
+        refresh,
+    )
     return SignedRow("session", (str(name),), content, code=code)
 
 
@@ -92,15 +108,6 @@ def pool_identity(cluster: str, key: str) -> tuple[str, ...]:
 
 def identity_owner_row(row: Row) -> SignedRow:
     return signed_identity_owner(row[:4], row[4])
-
-
-def _bytes(value: Any) -> Any:
-    """Returns bytes for every type of bytes that a driver returns. SQLite may return any other type, too."""
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
-
-
-def _float(value: Any) -> Any:
-    return float(value) if isinstance(value, (int, float)) else value
 
 
 def session_row(row: Row) -> SignedRow:

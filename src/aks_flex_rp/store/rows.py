@@ -70,6 +70,13 @@ def _storable_text(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
+def restored(value: Any, kind: str) -> Any:
+    """Returns a value as it was written. SQLite returns whole numbers as integers, and may return any other type."""
+    if kind == "BLOB" and isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return float(value) if kind == "DOUBLE PRECISION" and isinstance(value, (int, float)) else value
+
+
 def node_values(node: Node) -> Values:
     """Returns the columns that a write of a node sets. The agent's report is written separately."""
     names = (node.cluster, node.key, node.name, node.version, node.etag)

@@ -67,7 +67,7 @@ class SignedTable(Generic[T]):
     def parse(self, row: Row) -> T:
         """Returns the record of a row. Raises one of `rows.PARSE_ERRORS`."""
         found = {
-            FIELDS.get(name, name): rows.from_json(value) if kind == "JSON" else _restored(value, kind)
+            FIELDS.get(name, name): rows.from_json(value) if kind == "JSON" else rows.restored(value, kind)
             for (name, kind), value in zip(self.kinds.items(), row)  # noqa: B905 - the code is the last column
         }
         content = found.pop(CONTENT, {})
@@ -109,7 +109,7 @@ class SignedTable(Generic[T]):
     def sign(self, values: Sequence[Any], code: str = "") -> SignedRow:
         """Returns the signed part of a row with these columns."""
         columns = rows.storable(values)
-        content = tuple(_restored(value, kind) for value, kind in zip(columns, self.types, strict=True))
+        content = tuple(rows.restored(value, kind) for value, kind in zip(columns, self.types, strict=True))
         revision = 0 if self.revision is None else content[self.revision]
         return SignedRow(
             self.kind, self.identity(*map(str, content)), content, revision, code, keys=content[: self.keys]
@@ -123,13 +123,6 @@ def _column(value: Any, kind: str) -> Any:
     if kind == "JSON":
         return rows.to_json(msgspec.to_builtins(value))
     return int(value) if isinstance(value, bool) else value
-
-
-def _restored(value: Any, kind: str) -> Any:
-    """Returns a value as it was written. SQLite returns whole numbers as integers, and may return any other type."""
-    if kind == "BLOB" and isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    return float(value) if kind == "DOUBLE PRECISION" and isinstance(value, (int, float)) else value
 
 
 CLUSTERS = SignedTable(
