@@ -60,7 +60,7 @@ def test_edit_writes_only_changed_settings(provider: Provider, open_page: Opened
         },
     )
     page.get_by_label("Sunday").check()
-    page.get_by_label("Pause changes").check()
+    page.get_by_label("Pause changes").select_option("yes")
     save(page)
     page.wait_for_url(f"**{address('press-edited')}")
     found = properties(provider, "press-edited")

@@ -52,7 +52,7 @@ def describe(page: Page, lab: Lab) -> None:
     page.get_by_label("Service principal", exact=True).check()
     page.get_by_label("Application (client) ID").fill(identity.client_id)
     page.get_by_label("Client secret").fill(secret)
-    page.get_by_label("Managed node").check()
+    page.get_by_label("Managed node").select_option("yes")
     page.get_by_label("Drift policy").select_option("log")
     page.get_by_label("Labels", exact=True).fill("site=factory")
     create(page)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 EMPTY: dict[str, Any] = {"list": [], "taints": [], "map": {}, "lists": {}, "json": {}}
 REST = "rest"
+YES, NO = "yes", "no"
 JSON = {"json", "lists", "gates"}  # kinds of settings that are edited as JSON
 METHOD = ("azureAuth", "method")
 NOT_IN_TEMPLATE = (
@@ -75,7 +76,7 @@ class SettingField:
     path: str
     label: str
     kind: str  # as in settings_data
-    choices: tuple[str, ...]  # of a text, or of the items of a list
+    choices: tuple[str, ...]  # of a text, of the items of a list, or of a flag that a node can have from its pool
     hint: str
     default: Any = field(default=None, hash=False)
 
@@ -90,12 +91,13 @@ class SettingField:
     @property
     def empty(self) -> Any:
         """The value of the field if it is not set."""
-        return bool(self.default) if self.kind == "flag" else EMPTY.get(self.kind)
+        return bool(self.default) if self.kind == "flag" and not self.choices else EMPTY.get(self.kind)
 
     def text(self, value: Any) -> str:
         """Returns what the field shows for a value, None if it is not set. Never a secret."""
         if self.kind == "flag":
-            return "yes" if (self.default if value is None else value) else ""
+            shown = self.default if value is None and not self.choices else value
+            return {True: YES, None: ""}.get(shown, NO if self.choices else "")
         if value is None or self.kind == "secret":
             return ""
         if self.kind == "map":
@@ -116,7 +118,7 @@ class SettingField:
         if self.kind in PARSERS:
             return PARSERS[self.kind](self.name, text, errors)
         if self.kind in {"flag", "switch"}:
-            return text == "yes"
+            return text == YES if text or not self.choices else None
         return _lines(text) if self.kind == "list" else text.strip() or None
 
     def covers(self, path: str) -> bool:
@@ -141,9 +143,11 @@ class FormSheet:
         return self.downgrade or any(each.message.endswith(ALLOW_DOWNGRADE) for each in self.errors)
 
 
-def setting_field(entry: ApiSetting) -> SettingField:
+def setting_field(entry: ApiSetting, *, of_pool: bool = False) -> SettingField:
     shape, setting = entry.shape, entry.setting
     kind, choices = value_kind(shape.inner)
+    if kind == "flag" and not (of_pool or setting.per_node):
+        choices = [YES, NO]
     hint = setting.help
     if kind == "number":
         hint += f" {describe_type(shape).capitalize()}."
@@ -160,7 +164,8 @@ def setting_fields(*, of_pool: bool = False) -> tuple[SettingField, ...]:
     """Returns the fields of a node, or of a pool: those of its template, and its description."""
     entries = [*api_settings().values(), *([DESCRIPTION] if of_pool else [])]
     found = [each for each in entries if each.setting.form and not (of_pool and each.setting.per_node)]
-    return tuple(map(setting_field, sorted(found, key=lambda each: not each.required)))
+    found.sort(key=lambda each: not each.required)
+    return tuple(setting_field(each, of_pool=of_pool) for each in found)
 
 
 def group_fields(fields: Iterable[SettingField]) -> dict[str, list[SettingField]]:

@@ -46,7 +46,7 @@ DESCRIPTION = setting_fields.DESCRIPTION.path
 CLUSTER, NAME = "cluster", "name"  # the fields of a new resource that are no settings
 ONLY_NEW = Preconditions(if_none_match="*")
 NAME_RULES = {"node": kubernetes.node_name, "pool": value_rules.pool_name}
-NEW = {"continuousMonitoring": True}  # what the form of a new resource suggests
+MANAGED = {"continuousMonitoring": True}  # the default of the forms for a new pool, and for a node without one
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class SettingsPages(DashboardPage, ABC):
     async def ask_new(self, visit: PageRequest) -> Response:
         clusters = await self.scopes.clusters(visit.caller, self.operation)
         chosen = visit.query.get(CLUSTER, "").lower() or (clusters[0].id.key if len(clusters) == 1 else "")
-        values = setting_fields.form_values(NEW, self.fields)
+        values = setting_fields.form_values(MANAGED if self.kind == "pool" else {}, self.fields)
         values |= {CLUSTER: chosen, NAME: visit.query.get(NAME, "")[:63]}
         return await self._form(visit, FormSheet(values), None, None, clusters)
 
@@ -161,8 +161,8 @@ class SettingsPages(DashboardPage, ABC):
             return await self._form(visit, sheet, subject, opened, clusters)
         if subject.before and form.get("etag") != subject.etag:
             return await self._conflict(visit, subject, sheet, document, opened)
-        if subject.before is None and document.get(POOL_NAME) and "azureAuth" not in document:
-            document.pop("continuousMonitoring", None)  # without an identity of its own, that is up to the pool
+        if subject.before is None and self.kind == "node" and not document.get(POOL_NAME):
+            document = MANAGED | document
         if subject.before and document == subject.document and not sheet.downgrade:
             return redirect(self.page(subject))
         if subject.before:
@@ -266,6 +266,7 @@ class SettingsPages(DashboardPage, ABC):
             placeholders={f"versions-{name}": version for name, version in fitting.items()},
             suggestions={"versions-kubernetes": [version] if version else [], **tested},
             here_is=self.page(subject) if subject else "",
+            defaults={} if before else MANAGED,
             system=system(before.system) if before else {},
             **self.about(before),
         )

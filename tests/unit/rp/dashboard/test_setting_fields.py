@@ -15,7 +15,7 @@ from aks_flex_node.settings.base import FieldType
 from aks_flex_node.settings.setting import DISTURBS
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.arm.ids import ClusterId
-from aks_flex_rp.dashboard import document_diff, setting_fields, settings_pages
+from aks_flex_rp.dashboard import document_diff, setting_fields
 from aks_flex_rp.dashboard.page_renderer import PageRenderer
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.write_permissions import owner_settings
@@ -88,7 +88,7 @@ def test_every_setting_can_have_a_field_of_its_own(path: str) -> None:
     each, errors = labelled(api_settings()[path]), list[setting_fields.FieldError]()
     value = sample(each)
     assert each.kind == "secret" or each.parse(each.text(value), errors) == value
-    assert each.parse(each.posted({}), errors) == (each.empty if each.kind != "flag" else False)
+    assert each.parse(each.posted({}), errors) == each.empty
     assert errors == []
 
 
@@ -169,9 +169,18 @@ def test_settings_of_other_identities_are_not_saved() -> None:
         assert found["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": "m"}}
 
 
-def test_form_of_a_new_node_sets_nothing_but_its_management() -> None:
-    form = setting_fields.form_values(settings_pages.NEW, NODE)
-    assert setting_fields.parse_form(form, {}, NODE).document == {"continuousMonitoring": True}
+def test_form_of_a_new_node_leaves_everything_to_its_pool() -> None:
+    form = setting_fields.form_values({}, NODE)
+    assert setting_fields.parse_form(form, {}, NODE).document == {}
+
+
+@pytest.mark.parametrize(("text", "value"), [("", None), ("yes", True), ("no", False)])
+def test_node_has_a_flag_of_its_own_or_that_of_its_pool(text: str, value: bool | None) -> None:
+    each = BY_PATH["nodeConfig.unbootstrapOnDelete"]
+    assert each.text(value) == text
+    assert setting_fields.parse_form({each.name: text}, {}, NODE).document == (
+        {} if value is None else document(each, value)
+    )
 
 
 def test_emptied_maintenance_window_is_removed() -> None:
