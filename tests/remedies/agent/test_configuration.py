@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.policy import POLICY_FILE
+from tests.client_certificates import client_pem
+from tests.remedies.agent.sandbox import CONFIG
 from tests.remedies.catalogue import advice, command
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import TOKEN
+from tests.unit.agent.config.builders import TOKEN, settings
 
 if TYPE_CHECKING:
     from tests.remedies.agent.sandbox import Sandbox
@@ -68,9 +70,18 @@ def test_validation_fails_if_the_policy_cannot_be_used(
     assert "forbids unbootstrap" in machine.flex(*VALIDATE).out
 
 
-def test_plan_of_a_machine_that_is_no_node_needs_a_complete_configuration(machine: Sandbox) -> None:
-    machine.configure({"kubernetes.version": ""})
+def test_plan_and_bootstrap_need_a_complete_configuration(machine: Sandbox) -> None:
+    """Otherwise they would write an empty CA certificate, also on a machine that is a node."""
+    machine.configure({"kubernetes.version": "", "node.kubelet.caCertData": ""})
     assert machine.flex("plan").err == machine.flex(*VALIDATE).err
+    kept = {path: value for path, value in JOIN.items() if path in {"node.kubelet.serverURL", "kubernetes.version"}}
+    machine.write(CONFIG, settings(kept))
+    machine.write("/var/lib/kubelet/pki/kubelet-client-current.pem", client_pem())  # it has joined
+    for words in ("plan",), ("bootstrap", "--skip-phase", "preflight"):
+        refused = machine.flex(*words)
+        assert refused.error == "config-invalid"
+        assert "node.kubelet.caCertData" in refused.err
+        assert "bootstrapToken" not in refused.err
 
 
 @pytest.mark.remedy("config-invalid")

@@ -96,8 +96,7 @@ class Join:
 
     def check_identity(self) -> None:
         """Checks that the configuration makes this machine the node that it is, and that its daemon can connect."""
-        if not has_kubelet_credential(self.host, self.config):
-            loader.check_join(self.config)
+        loader.check_join(self.config, is_node=has_kubelet_credential(self.host, self.config))
         for warning in self.loaded.warnings:
             self.progress.warning(warning)
         self.engine = context.make_engine(self.config, self.host)

@@ -152,14 +152,13 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 
 
 def check_join(engine: Engine) -> None:
-    """Raises InvalidConfigError on a machine that is no node, if settings are missing that its join requires."""
+    """Raises InvalidConfigError if settings are missing that the join of this machine requires."""
     from aks_flex_node.agent.cluster import discovery, node_health
     from aks_flex_node.agent.reconcile import node_state
 
     host, config = engine.host, engine.config
-    is_node = node_state.load(host, config).phase is node_state.Phase.NODE_JOINED
-    if not (is_node or node_health.has_kubelet_credential(host, config)):
-        discovery.check_join(config)
+    is_joined = node_state.load(host, config).phase is node_state.Phase.NODE_JOINED
+    discovery.check_join(config, is_node=is_joined or node_health.has_kubelet_credential(host, config))
 
 
 def missing_credential(engine: Engine) -> list[dict[str, str]]:

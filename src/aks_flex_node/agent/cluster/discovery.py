@@ -63,9 +63,9 @@ def needs_discovery(config: NodeConfig) -> bool:
     return not complete and target_cluster(config) is not None
 
 
-def check_join(config: NodeConfig) -> None:
+def check_join(config: NodeConfig, *, is_node: bool = False) -> None:
     """Raises InvalidConfigError for settings that a join requires and that cannot be read from Azure."""
-    problems = missing_for_join(config)
+    problems = missing_for_join(config, is_node=is_node)
     known = (*DISCOVERABLE_KEYS, TOKEN_FILE) if reads_pool(config) else DISCOVERABLE_KEYS
     if needs_discovery(config) or reads_pool(config):
         problems = [one for one in problems if one.path not in known]

@@ -205,9 +205,9 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
     )
 
 
-def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
-    """Returns the settings that a join needs and that are neither set nor discoverable."""
-    kubelet, by_token = config.node.kubelet, kubelet_auth(config) == "bootstrapToken"
+def missing_for_join(config: NodeConfig, *, is_node: bool = False) -> list[ConfigProblem]:
+    """Returns the settings that a join needs and that are neither set nor discoverable. A node has its credential."""
+    kubelet, by_token = config.node.kubelet, kubelet_auth(config) == "bootstrapToken" and not is_node
     needed = (
         ("node.kubelet.serverURL", kubelet.server_url, "the URL of the API server, https://…:443"),
         ("node.kubelet.caCertData", ca_certificate(config), "the CA certificate of the cluster, or set caCertFile"),
@@ -221,12 +221,12 @@ def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
         for path, value, meaning in needed
         if not value
     ]
-    return [*missing, *check_azure(config)]
+    return missing if is_node else [*missing, *check_azure(config)]
 
 
-def check_join(config: NodeConfig) -> None:
+def check_join(config: NodeConfig, *, is_node: bool) -> None:
     """Raises InvalidConfigError if a setting that a join needs is missing."""
-    if problems := missing_for_join(config):
+    if problems := missing_for_join(config, is_node=is_node):
         raise invalid_config_error(problems)
 
 
