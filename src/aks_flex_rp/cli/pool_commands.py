@@ -59,7 +59,8 @@ def write_pool(
     done = f"{name} {'created' if creates else 'updated'}, revision {after['revision']}"
     service.print_result("No changes." if written["etag"] == found.get("etag") else done, written)
     if not service.json and after["pendingNodeCount"]:
-        pending = f"{after['pendingNodeCount']} of {_nodes(after['nodeCount'])} on another revision."
+        nodes = "1 node is" if after["nodeCount"] == 1 else f"{after['nodeCount']} nodes are"
+        pending = f"{after['pendingNodeCount']} of {nodes} on another revision."
         apply_command = f"aks-flex-rp pool apply --name {name}{given_options(ctx)}"
         roll_out = f"aks-flex-rp rollout create --pool {name} --name NAME{given_options(ctx)}"
         output.print_note(f"{pending} Try one first: `{apply_command} --node NODE`. Then all in waves: `{roll_out}`.")
@@ -67,10 +68,6 @@ def write_pool(
 
 app.command("create", help="Create a pool.")(write_pool)
 app.command("update", help="Update a pool as a new revision. No node is changed.")(write_pool)
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node is" if count == 1 else f"{count} nodes are"
 
 
 def put_pool(pool: Resource, name: str, properties: Document, etag: str) -> Document:

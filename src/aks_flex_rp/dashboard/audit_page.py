@@ -123,10 +123,6 @@ class AuditRow:
     def denied(self) -> bool:
         return self.event.outcome is not AuditOutcome.OK
 
-    @property
-    def detail(self) -> str:
-        return json.dumps(self.event.detail, indent=2, ensure_ascii=False) if self.event.detail else ""
-
 
 class AuditPage(DashboardPage):
     """Serves the audit page and its exports."""

@@ -139,12 +139,13 @@ def summarize(status: Document, remedy: str = "") -> NodeSummary:
 
 def problems_shown(conditions: Iterable[ConditionRow]) -> list[ConditionRow]:
     """Returns the unhealthy conditions besides Ready, and an update that waits; of several with one message, one."""
-    unhealthy = [each for each in conditions if each.type != "Ready" and (each.mood == "bad" or _waits(each))]
+    waits = ("ConfigApplied", "MaintenanceWindowClosed")
+    unhealthy = [
+        each
+        for each in conditions
+        if each.type != "Ready" and (each.mood == "bad" or (each.type, each.reason) == waits)
+    ]
     return [*{each.message: each for each in unhealthy}.values()]
-
-
-def _waits(condition: ConditionRow) -> bool:
-    return (condition.type, condition.reason) == ("ConfigApplied", "MaintenanceWindowClosed")
 
 
 def parse_time(text: str) -> float:

@@ -86,20 +86,27 @@ class FleetPage(DashboardPage):
             behind=_sum(counts, behind=True),
             trouble=_sum(counts, trouble=True),
             labels=STATE_LABELS,
-            link=FleetLinks(visit.query),
+            link=FleetLinks("/", visit.query, "page"),
         )
 
 
 @dataclass(frozen=True)
-class FleetLinks:
-    """Builds links to the same list with other filters, sort order or page."""
+class QueryLinks:
+    """Builds links to the same page with other filters, from its first page on."""
 
+    path: str
     query: Mapping[str, str]
+    page: str  # the parameter that says which page of a list is shown
+    anchor: str = ""
 
     def __call__(self, **changes: Any) -> str:
-        unchanged = {name: value for name, value in self.query.items() if name != "page"}
+        unchanged = {name: value for name, value in self.query.items() if name != self.page}
         parameters = {name: str(value) for name, value in {**unchanged, **changes}.items() if value}
-        return f"/?{urlencode(parameters)}" if parameters else "/"
+        return f"{self.path}{'?' if parameters else ''}{urlencode(parameters)}{self.anchor}"
+
+
+class FleetLinks(QueryLinks):
+    """Builds links to the same list with other filters, sort order or page."""
 
     def sort(self, name: str) -> str:
         descending = self.query.get("sort", "name") == name and self.query.get("order") != "desc"

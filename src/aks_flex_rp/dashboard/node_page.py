@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +188,7 @@ def facts(node: Node, shown: Document) -> Document:
         "components": components(node, status),
         "identity": identity(node.effective.get("azureAuth", {})),
         "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth") or "bootstrapToken"],
-        "config": json.dumps(node.config, indent=2, ensure_ascii=False),
+        "config": node.config,
         "system": system(node.system),
         "machine": machine_rows(status),
         "paused": is_paused(node.effective),

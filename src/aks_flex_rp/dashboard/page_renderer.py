@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,13 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters |= {"moment": moment, "iso": format_utc, "number": number, "marked": marked}
+        environment.filters |= {
+            "moment": moment,
+            "iso": format_utc,
+            "number": number,
+            "marked": marked,
+            "pretty": partial(json.dumps, indent=2, ensure_ascii=False),
+        }
         environment.globals |= {"version": __version__, "asset": asset_url}
         return environment
 

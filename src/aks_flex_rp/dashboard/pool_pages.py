@@ -4,7 +4,6 @@ deletion after its name is entered.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +142,6 @@ class PoolPages(DashboardPage):
             visit,
             **found.about,
             counts=await self.pool_commands.counts(pool),
-            template=json.dumps(pool.template, indent=2, ensure_ascii=False),
             revisions=[RevisionRow(each, tuple(changed_lines(each.changes))) for each in revisions],
             nodes=nodes.nodes,
             more_nodes=nodes.after is not None,

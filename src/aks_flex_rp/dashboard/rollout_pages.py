@@ -11,9 +11,10 @@ from aks_flex_rp.api.pool_routes import check_name
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import rollout_form, rollout_view
+from aks_flex_rp.dashboard.fleet_page import QueryLinks
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import digits, redirect
-from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS, RolloutLinks
+from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS
 from aks_flex_rp.dashboard.setting_fields import FieldError, FormSheet
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.rollouts.commands import ORDERS
@@ -53,7 +54,7 @@ class RolloutPages(DashboardPage):
         pool, cluster_id, rollout = found.pool, found.cluster.id, await self._rollout(visit, found)
         counts = await self.store.count_states(rollout)
         newest = await self.store.rollouts(pool.cluster, pool.key, limit=1)
-        link = RolloutLinks(found.shown_cluster.rollout(pool.key, rollout.key), visit.query)
+        link = QueryLinks(found.shown_cluster.rollout(pool.key, rollout.key), visit.query, "after", "#nodes")
         may_write = await self.scopes.may(visit, Operation.WRITE_ROLLOUT, cluster_id)
         is_newest = bool(newest) and newest[0].number == rollout.number
         return self.pages.show(

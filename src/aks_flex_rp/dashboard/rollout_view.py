@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING
 
 from aks_flex_node.api.rollout_options import table, written
 from aks_flex_rp.dashboard.fleet_page import segments
@@ -15,9 +14,9 @@ from aks_flex_rp.rollouts.gate_specs import KINDS
 from aks_flex_rp.rollouts.states import NodeState, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from aks_flex_rp.dashboard.fleet_page import BarSegment
+    from aks_flex_rp.dashboard.fleet_page import BarSegment, QueryLinks
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Pool
@@ -34,19 +33,6 @@ UNFINISHED = frozenset({NodeState.PENDING.value, NodeState.UPDATING.value, NodeS
 REVERSIBLE = frozenset({Phase.RUNNING, Phase.SOAKING, Phase.GATES})
 FILTERS = ("wave", "state", "after")
 MAX_ROLLOUTS = 20  # on the page of a pool
-
-
-@dataclass(frozen=True)
-class RolloutLinks:
-    """Builds links to the page of a roll-out with other filters of its nodes."""
-
-    path: str
-    query: Mapping[str, str]
-
-    def __call__(self, **changes: Any) -> str:
-        kept = {name: value for name, value in self.query.items() if name in {"wave", "state"}}
-        parameters = {name: str(value) for name, value in {**kept, **changes}.items() if value}
-        return f"{self.path}{'?' if parameters else ''}{urlencode(parameters)}#nodes"
 
 
 @dataclass(frozen=True)
@@ -108,12 +94,12 @@ def is_paused(rollout: StoredRollout) -> bool:
     return bool(rollout.state.get("paused")) and rollout.active
 
 
-def wave_rows(rollout: StoredRollout, counts: Sequence[StateCount], link: RolloutLinks) -> list[WaveRow]:
+def wave_rows(rollout: StoredRollout, counts: Sequence[StateCount], link: QueryLinks) -> list[WaveRow]:
     waves = sorted({each.wave for each in counts})
     return [_wave(rollout, wave, [each for each in counts if each.wave == wave], len(waves), link) for wave in waves]
 
 
-def _wave(rollout: StoredRollout, wave: int, counts: Sequence[StateCount], waves: int, link: RolloutLinks) -> WaveRow:
+def _wave(rollout: StoredRollout, wave: int, counts: Sequence[StateCount], waves: int, link: QueryLinks) -> WaveRow:
     nodes = {each.state: each.nodes for each in counts}
     total = sum(nodes.values())
     parts = ((state.value, node_label(rollout, state.value), nodes.get(state.value, 0)) for state in BAR_ORDER)

@@ -304,8 +304,12 @@ class NodeFormPage(SettingsPages):
     async def preview(self, subject: FormSubject, document: Document) -> dict[str, Any]:
         order = ({"properties": document}, subject.conditions, subject.request)
         desired = await self.arm.nodes.commands.preview(subject.cluster, subject.name, *order)
-        effective = json.dumps(desired.properties.document, indent=2, ensure_ascii=False)
-        return {"node": subject.name, "pool": desired.membership, "effective": effective, "desired": document}
+        return {
+            "node": subject.name,
+            "pool": desired.membership,
+            "effective": desired.properties.document,
+            "desired": document,
+        }
 
     def about(self, before: Node | Pool | None) -> dict[str, Any]:
         if not isinstance(before, Node):

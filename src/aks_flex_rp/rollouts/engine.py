@@ -195,12 +195,12 @@ class Rollout(RolloutNodes):
             if name is None:
                 return
             node = self.nodes[name]
-            done, busy = NodeState.UPDATED, NodeState.UPDATING
+            done, busy, revision = NodeState.UPDATED, NodeState.UPDATING, self.plan.revision
             if self.state.reversing:
-                done, busy = NodeState.REVERSED, NodeState.REVERSING
+                done, busy, revision = NodeState.REVERSED, NodeState.REVERSING, node.source
             elif node.wave != self.state.wave and not self.phase.is_final:
                 node = self._set_wave(node, self.state.wave)  # one that was away soaks with the wave that runs
-            moved, revision = self._move(node, done if node.report.passive else busy, now), self._revision_of(node)
+            moved = self._move(node, done if node.report.passive else busy, now)
             if moved.report.desired == revision:  # a person was faster, or it was given it before
                 if moved.state.is_busy:
                     self._judge(moved, now)
@@ -209,9 +209,6 @@ class Rollout(RolloutNodes):
                     moved, report=replace(moved.report, desired=revision, applied=False, failure="")
                 )
                 yield Apply(name, revision)
-
-    def _revision_of(self, node: RolloutNode) -> int:
-        return node.source if self.state.reversing else self.plan.revision
 
     def pending_applies(self, now: float) -> list[Apply]:
         """Returns what nodes were to be given, and were not: the process ended before.

@@ -59,16 +59,16 @@ def test_fleet_query_for_inaccessible_cluster_selects_nothing() -> None:
 
 
 def test_fleet_link_keeps_query_and_resets_page() -> None:
-    link = FleetLinks({"search": "a b&c", "page": "4", "state": "Ready"})
+    link = FleetLinks("/", {"search": "a b&c", "page": "4", "state": "Ready"}, "page")
     assert link(state="NotReporting") == "/?search=a+b%26c&state=NotReporting"
     assert link(page=2) == "/?search=a+b%26c&state=Ready&page=2"
-    assert FleetLinks({})(state="") == "/"
+    assert FleetLinks("/", {}, "page")(state="") == "/"
 
 
 def test_sorting_by_current_column_reverses_order() -> None:
-    assert FleetLinks({}).sort("name") == "/?sort=name&order=desc"
-    assert FleetLinks({"sort": "seen", "order": "desc"}).sort("seen") == "/?sort=seen"
-    assert FleetLinks({"sort": "seen"}).sort("state") == "/?sort=state"
+    assert FleetLinks("/", {}, "page").sort("name") == "/?sort=name&order=desc"
+    assert FleetLinks("/", {"sort": "seen", "order": "desc"}, "page").sort("seen") == "/?sort=seen"
+    assert FleetLinks("/", {"sort": "seen"}, "page").sort("state") == "/?sort=state"
 
 
 def test_bar_segments_fill_bar_and_small_ones_remain_visible() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from aks_flex_rp.dashboard import rollout_view
-from aks_flex_rp.dashboard.rollout_view import RolloutLinks, buttons, gate_rows, node_place, wave_rows
+from aks_flex_rp.dashboard.fleet_page import QueryLinks
+from aks_flex_rp.dashboard.rollout_view import buttons, gate_rows, node_place, wave_rows
 from aks_flex_rp.rollouts.spec import RolloutProperties
 from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
 
-LINK = RolloutLinks("/ui/r", {"wave": "1", "x": "y"})
+LINK = QueryLinks("/ui/r", {"wave": "1", "after": "n7"}, "after", "#nodes")
 
 
 def rollout(phase: str = "Running", state: dict[str, Any] | None = None, **changes: Any) -> StoredRollout:
