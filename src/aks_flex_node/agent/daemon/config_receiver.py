@@ -88,7 +88,9 @@ class ConfigReceiver:
         try:
             secret = self._new_secret_for(news)
         except ProviderRequestError as error:
-            return _as_failure(error.result)
+            result = error.result
+            # Only a poll may say that the node was deleted or moved, on which it leaves.
+            return replace(result, state=ProviderState.FAILING) if result.state in LEAVING_STATES else result
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
             check_received(self.host, text, self.source.description.address)
@@ -189,8 +191,3 @@ class ConfigReceiver:
 
     def _text(self, path: str) -> str:
         return stored_config.stored_text(self.host, path)
-
-
-def _as_failure(result: PollResult) -> PollResult:
-    """Returns the result of an action. Only a poll may say that the node was deleted or moved, on which it leaves."""
-    return replace(result, state=ProviderState.FAILING) if result.state in LEAVING_STATES else result

@@ -219,14 +219,12 @@ class JobDue:
             node_released=state.is_released,
         )
         job = next_job(inputs, self.history, now)
-        if job is None:
-            return state, None
         options = {
             JobKind.UNBOOTSTRAP: (KEEP_NODE_OPTION,) if leaving and not is_deletion else (),
             JobKind.UPDATE: (NODE_RELEASED_OPTION,) if state.is_released else (),
             JobKind.STAGE: (inputs.staging,),
         }
-        return state, StartJob(job, options.get(job.kind, ()))
+        return state, StartJob(job, options.get(job.kind, ())) if job else None
 
 
 LifecycleEvent: TypeAlias = "SourceAnswered | NodeLocated | NodeChanged | HealthChecked | JobEnded | JobDue"

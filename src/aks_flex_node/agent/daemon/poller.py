@@ -30,8 +30,7 @@ class Poller:
     on_failure: Callable[[PollResult], None]  # called when processing failed
     clock: Callable[[], float] = time.monotonic
     _overdue_at: float = float("inf")  # when the current poll counts as stuck
-    _last_ok: bool = False
-    _requested_delay: float = 0.0  # that the source asked for with its last response
+    _last: PollResult = PollResult(ProviderState.STARTING)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _woken: threading.Event = field(default_factory=threading.Event)
 
@@ -58,7 +57,9 @@ class Poller:
         while not self._stopped.is_set():
             seconds = self.poll_once()
             # After a failure, the backoff is kept: a source that is away or refuses is not asked more often.
-            least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay)) if self._last_ok else seconds
+            least = (
+                min(seconds, max(MIN_WAKE_SECONDS, self._last.retry_after or 0.0)) if self._last.is_ok else seconds
+            )
             if not self._stopped.wait(least):
                 self._woken.wait(seconds - least)
                 self._woken.clear()
@@ -68,7 +69,7 @@ class Poller:
         begun = self.clock()
         self._overdue_at = begun + WATCHDOG_SECONDS
         # The first poll, and the first after a failure, return immediately, so that the state is known.
-        first = not self._last_ok
+        first = not self._last.is_ok
         wait, took = 0 if first else self.wait(), 0.0
         try:
             response = self.poll(self.version(), wait)
@@ -81,7 +82,7 @@ class Poller:
                 ProviderState.AGENT_FAILING, error.message if isinstance(error, FlexError) else message
             )
             self.on_failure(result)
-        self._last_ok, self._requested_delay = result.is_ok, result.retry_after or 0.0
+        self._last = result
         delay = self.backoff.next_delay(result, took, wait)
         if first and result.is_ok and self.wait():
             delay = 0.0  # start long polling

@@ -56,7 +56,7 @@ SOURCES: dict[str, Leaving | None] = {
     "conflict": Leaving(ProviderState.ON_ANOTHER_MACHINE, NOW - 700, is_confirmed=True),
     "before": Leaving(ProviderState.DELETED),  # to an earlier session of the daemon
 }
-# The Node: `gone` or created again as a `new` one, and whether the source was read since then.
+# The Node: `gone` or created again as a `new` one; `+read`: the source has answered since then.
 NODES: dict[str, dict[str, Any]] = {
     "settled": {"health": SETTLED},
     "marked": {"health": MARKED},
@@ -340,7 +340,7 @@ class Daemon:
     running: JobKind | None = None
     started: list[JobKind] = field(default_factory=list)
     answers: list[tuple[ProviderState, float, bool]] = field(default_factory=list)  # to this session; elsewhere
-    missed: float | None = None  # since when health checks of this session find no Node of the same UID
+    missed: float | None = None  # since when the health checks of this session find no Node
     facts: SchedulerInput = field(default_factory=SchedulerInput)
 
     def __post_init__(self) -> None:
