@@ -14,8 +14,7 @@ from aks_flex_rp.clusters.access import IDENTITY_LABEL
 from aks_flex_rp.clusters.admission_policies import BINDING_PREFIX
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.permissions import check_permissions
-from aks_flex_rp.clusters.prerequisites import BINDINGS
+from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, watched

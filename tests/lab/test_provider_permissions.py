@@ -15,7 +15,7 @@ from aks_flex_rp.clusters import access, bootstrap_tokens, holder, prerequisites
 from aks_flex_rp.clusters.admission_policies import ADMISSION, NODE_POLICIES, OWN_OBJECTS_POLICY, SIGNING
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.permissions import check_permissions
+from aks_flex_rp.clusters.prerequisites import check_permissions
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.lab.cluster_harness import until, watched
 from tests.lab_machines import without_provider

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
-from aks_flex_rp.api.authorization import parse_target
-from aks_flex_rp.api.authorized_request import AuthorizedRequest, next_link
+from aks_flex_rp.api.authorization import AuthorizedRequest, next_link, parse_target
 from aks_flex_rp.api.pool_routes import EnrolmentRoutes, PoolRoutes, RolloutRoutes, pool_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
 
-    from aks_flex_rp.api.authorization import ArmTarget, Authorizer
-    from aks_flex_rp.api.authorized_request import Handlers
+    from aks_flex_rp.api.authorization import ArmTarget, Authorizer, Handlers
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.nodes.subsystem import NodeSubsystem

@@ -18,19 +18,16 @@ from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.resource.view import pool_resource, revision_resource
 from aks_flex_rp.rollouts.states import NodeState
 from aks_flex_rp.rollouts.view import node_entry, rollout_resource
-from aks_flex_rp.store.pool_model import PoolCounts
-from aks_flex_rp.store.rollout_model import Heartbeat
+from aks_flex_rp.store.pool_model import Heartbeat, PoolCounts
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from aks_flex_rp.api.authorization import PoolTarget
-    from aks_flex_rp.api.authorized_request import AuthorizedRequest, Handlers
+    from aks_flex_rp.api.authorization import AuthorizedRequest, Handlers, PoolTarget
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.rollouts.commands import RolloutCommands
-    from aks_flex_rp.store.pool_model import Enrolment, Pool
-    from aks_flex_rp.store.rollout_model import StoredRollout
+    from aks_flex_rp.store.pool_model import Enrolment, Pool, StoredRollout
 
 
 NODES_PER_PAGE = 500

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.connections import ClusterConnection
-    from aks_flex_rp.clusters.permissions import Finding
+    from aks_flex_rp.clusters.prerequisites import Finding
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.model import Cluster
 
@@ -268,7 +268,7 @@ async def _client(settings: ServiceSettings, connection: ClusterConnection) -> A
 
 
 async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
-    from aks_flex_rp.clusters import holder, permissions, prerequisites
+    from aks_flex_rp.clusters import holder, prerequisites
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
@@ -276,5 +276,5 @@ async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
         findings = await prerequisites.check_cluster(client, allow_exec=settings.nodes.allow_exec)
         findings.append(await holder.check_holder(client, str(cluster.facts.get(holder.HOLDER_FACT, ""))))
     if warning := holder.loopback_warning(str(cluster.facts.get("server_url", ""))):
-        findings.append(permissions.Finding("warning", "API server URL", warning))
+        findings.append(prerequisites.Finding("warning", "API server URL", warning))
     return findings

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.permissions import Finding
+from aks_flex_rp.clusters.prerequisites import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

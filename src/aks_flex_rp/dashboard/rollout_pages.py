@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page import VisitedPool
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.rollouts.commands import RolloutCommands
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import BarredRevision, StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.pool_model import BarredRevision, Pool, StoredRollout, StoredRolloutNode
 
 NODES_PER_PAGE = 25
 MAX_REVISIONS = 50

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.fleet_page import BarSegment, QueryLinks
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import BarredRevision, StateCount, StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.pool_model import BarredRevision, Pool, StateCount, StoredRollout, StoredRolloutNode
 
 PHASE_LABELS = {phase.value: phase.value for phase in Phase} | {Phase.GATES.value: "At a gate"}
 NODE_LABELS = {state.value: state.value for state in NodeState} | {NodeState.NOT_REVERSED.value: "Not reversed"}

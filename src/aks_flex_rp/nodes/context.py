@@ -1,4 +1,6 @@
-"""Dependencies of all node operations, and the interface of the cluster registry that they use."""
+"""Dependencies of all node operations, the interface of the cluster registry that they use, and optimistic
+concurrency: a record is read, changed and written, again after a conflict.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
+from aks_flex_node.errors import FlexError
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditEvent, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -35,7 +37,44 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.pool_model import Enrolment
 
 
+ATTEMPTS = 5  # on conflicts with other writers of the node
+
+R = TypeVar("R")
 T = TypeVar("T")
+
+
+async def retry_on_conflict(
+    read: Callable[[], Awaitable[R | None]],
+    change: Callable[[R | None], Awaitable[T]],
+    busy: Callable[[], Exception] | None = None,
+    *,
+    known: R | None = None,
+) -> T:
+    """Calls `change` with the record that was read, until it raises no Conflict.
+
+    After the last attempt it raises `busy()`, or the Conflict if `busy` is not given. `known` is a record that the
+    caller has already read; it is read again only after a conflict.
+    """
+    found = await read() if known is None else known
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return await change(found)
+        except Conflict:
+            if not left and busy:
+                raise busy() from None
+            if not left:
+                raise
+        found = await read()
+    raise AssertionError("The last attempt returns or raises.")
+
+
+def node_busy(key: str) -> FlexError:
+    return FlexError(
+        "node-operation-in-progress",
+        f"Other requests keep changing node {key}.",
+        "The operation is retried automatically.",
+        retryable=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
-from aks_flex_rp.nodes.conflict_retry import node_busy
-from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.nodes.context import RequestContext, node_busy
 from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules

@@ -13,8 +13,7 @@ from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
-from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.nodes.context import RequestContext, node_busy, retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict

@@ -22,7 +22,7 @@ from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
 from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.node_keys import KeyUse
-from aks_flex_rp.nodes.conflict_retry import node_busy
+from aks_flex_rp.nodes.context import node_busy
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 

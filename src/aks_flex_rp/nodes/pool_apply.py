@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.context import property_changes, retry_on_conflict
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, find_bar, revision_barred
 from aks_flex_rp.nodes.write_permissions import WriteChecks
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.rules import ValidationContext
     from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions, StoredRollout
+    from aks_flex_rp.store.pool_model import BarredRevision, Pool, PoolVersions, StoredRollout
 
 AT_ONCE = 200  # nodes per batch; a larger one would delay polls
 MAX_KNOWN = 1000  # desired states that are remembered

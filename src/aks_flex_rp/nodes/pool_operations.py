@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.context import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data, validation_context
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource import validation

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.validation import DesiredNode
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Document, Node
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import BarredRevision, StoredRollout
+    from aks_flex_rp.store.pool_model import BarredRevision, Pool, StoredRollout
 
 BUSY = frozenset({"Updating", "Reversing"})
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.store.model import Node, RefusedNode
-    from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
-    from aks_flex_rp.store.rollout_model import BarredRevision, PoolVersions
+    from aks_flex_rp.store.pool_model import BarredRevision, Pool, PoolCounts, PoolRevision, PoolVersions
 
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval

@@ -12,7 +12,7 @@ from aks_flex_rp.rollouts.spec import RolloutProperties
 from aks_flex_rp.rollouts.states import GateResult, NodeState, Phase, RolloutNode, RolloutState
 from aks_flex_rp.rollouts.waits import waits_for
 from aks_flex_rp.store.model import RecordRefused
-from aks_flex_rp.store.rollout_model import Heartbeat, StoredRolloutNode
+from aks_flex_rp.store.pool_model import Heartbeat, StoredRolloutNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.states import NodeReport, Stage
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import Document
-    from aks_flex_rp.store.rollout_model import StoredRollout
+    from aks_flex_rp.store.pool_model import StoredRollout
 
 NOT_OF_STATE = frozenset({"limit", "nodes", "orders", "phase"})  # of the stored document
 RolloutId = tuple[str, str, int]  # cluster, pool and number

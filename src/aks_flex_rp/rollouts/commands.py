@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.context import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import current_versions, system_data
 from aks_flex_rp.nodes.pool_operations import PoolCommands, PoolTemplates
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
@@ -27,7 +27,7 @@ from aks_flex_rp.rollouts.spec import parse_rollout
 from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
 from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.model import AuditAction, Conflict
-from aks_flex_rp.store.rollout_model import Heartbeat, StoredRollout
+from aks_flex_rp.store.pool_model import Heartbeat, StoredRollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.gate_runner import GateRunner
     from aks_flex_rp.rollouts.spec import RolloutProperties
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import PoolVersions
+    from aks_flex_rp.store.pool_model import Pool, PoolVersions
 
 ORDER_SECONDS = 5.0  # that a request waits for its order to be carried out
 MAX_ORDERS = 20  # that wait to be carried out: more come only while no replica steps roll-outs

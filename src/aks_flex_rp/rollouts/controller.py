@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.active_rollout import RolloutId
     from aks_flex_rp.rollouts.rollout_actions import RolloutActions
     from aks_flex_rp.rollouts.states import Action
-    from aks_flex_rp.store.rollout_model import RolloutSignal
+    from aks_flex_rp.store.pool_model import RolloutSignal
 
 LEASE = "rollouts"
 LEASE_SECONDS = 15.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from aks_flex_rp.store.model import Node
-    from aks_flex_rp.store.rollout_model import Heartbeat
+    from aks_flex_rp.store.pool_model import Heartbeat
 
 MAX_CAUSE = 1000  # characters
 

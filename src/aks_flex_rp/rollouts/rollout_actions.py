@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.callers import Caller, CallerKind
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.nodes.context import RequestContext, retry_on_conflict
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply, PoolStage
 from aks_flex_rp.nodes.pool_operations import PoolTemplates
 from aks_flex_rp.notify.node_events import NodeEvent
@@ -20,7 +19,7 @@ from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
 from aks_flex_rp.rollouts.node_reports import node_report
 from aks_flex_rp.rollouts.states import NodeState, Phase
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
-from aks_flex_rp.store.rollout_model import BarredRevision, Heartbeat
+from aks_flex_rp.store.pool_model import BarredRevision, Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.states import Apply, RolloutState, RunGate
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.outbox import OutboxMessage
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.pool_model import Pool, PoolVersions, StoredRollout, StoredRolloutNode
 
 SERVICE = Caller("aks-flex-rp", "aks-flex-rp", CallerKind.APPLICATION)
 MAX_NODES = 2000  # that one transaction writes

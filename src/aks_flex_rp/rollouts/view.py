@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.store.base import Store
-    from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.pool_model import StateCount, StoredRollout, StoredRolloutNode
 
 ROLLOUT_TYPE = f"{POOL_TYPE}/rollouts"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_rp.rollouts.engine import Rollout
-    from aks_flex_rp.store.rollout_model import StoredRollout
+    from aks_flex_rp.store.pool_model import StoredRollout
 
 
 def waits_for(rollout: Rollout, now: float) -> list[str]:

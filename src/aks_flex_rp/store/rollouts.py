@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import outbox, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, recorded, verified_records
-from aks_flex_rp.store.rollout_model import ActiveNodes, Heartbeat, PoolVersions, RolloutSignal, StateCount
+from aks_flex_rp.store.pool_model import ActiveNodes, Heartbeat, PoolVersions, RolloutSignal, StateCount
 from aks_flex_rp.store.signed_tables import POOL_VERSIONS, ROLLOUT_NODES, ROLLOUTS
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, deletion
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.model import AuditEvent
     from aks_flex_rp.store.outbox import OutboxMessage
-    from aks_flex_rp.store.pool_model import Pool
-    from aks_flex_rp.store.rollout_model import StoredRollout, StoredRolloutNode
+    from aks_flex_rp.store.pool_model import Pool, StoredRollout, StoredRolloutNode
     from aks_flex_rp.store.rows import Values
 
 MAX_ROLLOUTS = 50  # ended ones that a pool keeps

@@ -15,9 +15,16 @@ import msgspec
 from aks_flex_node.settings.base import camel
 from aks_flex_rp.store import rows
 from aks_flex_rp.store.model import Cluster
-from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment, Pool, PoolRevision
+from aks_flex_rp.store.pool_model import (
+    EnrolledMachine,
+    Enrolment,
+    Pool,
+    PoolRevision,
+    PoolVersions,
+    StoredRollout,
+    StoredRolloutNode,
+)
 from aks_flex_rp.store.record_authenticator import SignedRow, pool_identity
-from aks_flex_rp.store.rollout_model import PoolVersions, StoredRollout, StoredRolloutNode
 from aks_flex_rp.store.sql import casts
 
 if TYPE_CHECKING:

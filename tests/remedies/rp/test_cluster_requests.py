@@ -18,7 +18,7 @@ from aks_flex_rp.clusters.admission_policies import CLUSTER_ROLES
 from aks_flex_rp.clusters.controller import ClusterController
 from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
-from aks_flex_rp.nodes.conflict_retry import ATTEMPTS
+from aks_flex_rp.nodes.context import ATTEMPTS
 from aks_flex_rp.nodes.machine_claims import FetchingClient
 from aks_flex_rp.service import open_sealer, open_store
 from tests.remedies.catalogue import advice, command

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from aks_flex_rp.clusters.admission_policies import account_policy, kubelet_role, node_policies
-from aks_flex_rp.clusters.permissions import BINDS_KUBELETS, REQUIRED_PERMISSIONS, Permission
+from aks_flex_rp.clusters.prerequisites import BINDS_KUBELETS, REQUIRED_PERMISSIONS, Permission
 from aks_flex_rp.join_state import KUBELET_ROLE
 from aks_flex_rp.rollouts.job_gate import GRANT, MANIFEST
 

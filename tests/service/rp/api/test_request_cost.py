@@ -34,7 +34,7 @@ pytestmark = pytest.mark.full
 NAME = "edge-cost"
 SAMPLES = 5  # the lowest of them counts: the service's periodic tasks run in the same loop
 POLL_CALLS = 30
-PUT_CALLS = 830
+PUT_CALLS = 815
 
 Calls = Counter[tuple[str, str]]  # by file and function
 

@@ -22,7 +22,7 @@ from aks_flex_rp.rollouts.controller import RolloutController
 from aks_flex_rp.rollouts.rollout_actions import RolloutActions
 from aks_flex_rp.rollouts.view import rollout_resource
 from aks_flex_rp.service import Service
-from aks_flex_rp.store.rollout_model import StoredRollout
+from aks_flex_rp.store.pool_model import StoredRollout
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import settings
 from tests.service.rp.api.simulated_fleet import BETTER, GOOD, QUICK, conditions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRun
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, Node
-    from aks_flex_rp.store.rollout_model import PoolVersions
+    from aks_flex_rp.store.pool_model import PoolVersions
 
 numbers = count(1)
 CA_CERT_DATA = "bm8gQ0E="  # no cluster is called

@@ -12,7 +12,7 @@ from aks_flex_rp.dashboard.fleet_page import QueryLinks
 from aks_flex_rp.dashboard.rollout_view import buttons, gate_rows, node_place, wave_rows
 from aks_flex_rp.rollouts.spec import RolloutProperties
 from aks_flex_rp.rollouts.waits import awaited_approval
-from aks_flex_rp.store.rollout_model import StateCount, StoredRollout, StoredRolloutNode
+from aks_flex_rp.store.pool_model import StateCount, StoredRollout, StoredRolloutNode
 
 LINK = QueryLinks("/ui/r", {"wave": "1", "after": "n7"}, "after", "#nodes")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from aks_flex_rp.nodes.conflict_retry import ATTEMPTS, retry_on_conflict
+from aks_flex_rp.nodes.context import ATTEMPTS, retry_on_conflict
 from aks_flex_rp.store.model import Conflict, Node
 
 NODE = Node("/c", "edge", "edge", 17, '"17"', {}, {})
