@@ -159,7 +159,7 @@ def _of_table(row: SettingOption) -> Option:
 
 def settings(*, of_pool: bool = False) -> Options:
     """Returns the options of the table of settings. A pool's template has no settings of one machine."""
-    text = "File (JSON or YAML) with all properties of the API. Options override the file."
+    text = f"{'The template' if of_pool else 'All properties'} as JSON or YAML. Options override the file."
     rows = (each for each in node_changes.setting_options() if not (of_pool and each.per_node))
     return (*table(rows), option(AAZStrArg, "file", text, "--file", "-f", arg_group="Node"))
 

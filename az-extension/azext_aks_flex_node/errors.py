@@ -29,17 +29,20 @@ if TYPE_CHECKING:
 OWNERS_ONLY = re.compile("config URL|Only owners")
 CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
 # Options by request path, beside those of settings. The longest matching path applies.
-OPTIONS = {
+OF_REQUEST = {
     "nodeName": "--name",
     "poolName": "--name",
+    "rolloutName": "--name",
     "revision": "--revision",
     "$filter": "--label, --ready, --join-state, --kubernetes-version, --pool",
+}
+OPTIONS = {
+    **OF_REQUEST,
     "properties.azureAuth": "--auth-method",
     "properties.azureAuth.servicePrincipal": "--client-id",
     "properties.azureAuth.managedIdentity": "--client-id",
     "properties.kubernetesAuth": "--kubernetes-auth",
     "properties.nodeConfig.vpn": "--vpn",
-    "rolloutName": "--name",
 }
 # Error codes of Azure when the resource type does not exist.
 NOT_SERVED_CODES = {"InvalidResourceType", "NoRegisteredProviderFound", "InvalidResourceNamespace", "NotFound", ""}
@@ -69,9 +72,9 @@ def explain(error: HttpResponseError, ctx: FlexNodeContext) -> azclierror.AzCLIE
     """Returns the az error of an error response."""
     document = _error_document(error)
     code = document.get("code") or f"HTTP {error.status_code}"
-    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service returned no message.'}"]
+    lines = [f"({code}) {_of_option(document, ctx)}{document.get('message') or 'The service returned no message.'}"]
     message = "\n".join(
-        [*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in document.get("details") or ())]
+        [*lines, *(f"  {_of_option(each, ctx)}{each.get('message')}" for each in document.get("details") or ())]
     )
     for kind, advice in _advice(error, document, ctx):
         return kind(message, advice)
@@ -96,13 +99,21 @@ def _error_document(error: HttpResponseError) -> Document:
     return found if isinstance(found, dict) else {}
 
 
-def _of_option(document: Document) -> str:
+def _of_option(document: Document, ctx: FlexNodeContext) -> str:
+    """Returns the target of an error, after the option that set it. A file or --set may have set a property, too."""
     target = str(document.get("target") or "").replace("properties.template.", "properties.", 1)
     tables = (*setting_options(), *rollout_options())
-    known = {f"properties.{path}": each.flags[0] for each in tables for path in each.paths} | OPTIONS
+    rows = [(f"properties.{path}", each.flags[0]) for each in tables for path in each.paths]
+    known = {
+        path: flag for path, flag in (*rows, *OPTIONS.items()) if path in OF_REQUEST or _name(flag) in ctx.options
+    }
     fits = [path for path in known if target == path or target.startswith((f"{path}.", f"{path}["))]
     named = f"{known[max(fits, key=len)]}: " if fits else ""
     return f"{named}{target}: " if target else named
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").removesuffix("-file").replace("-", "_")
 
 
 def _advice(

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.render import shown_default
 from aks_flex_node.api.kubernetes_rules import RESERVED_KUBELET_OPTIONS
+from aks_flex_node.api.node_changes import KUBELET
 from aks_flex_node.settings.setting import DISTURBS, REACHES, SETTERS
 from aks_flex_node.settings.table import ConfigKey, ConfigSection, key_tree, keys, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aks_flex_node.settings.setting import Setting
 
 HEAD = """\
 # Configuration
@@ -124,7 +127,16 @@ def _row(name: str, member: ConfigKey | ConfigSection) -> str:
     shown = "**required**" if member.required else f"`{default}`" if default else ""
     disturbs = "" if setting.disturbs == "nothing" else setting.disturbs
     rules = f"{setting.set_by} | {setting.reaches} | {disturbs}"
-    return f"| `{name}` | {member.type} | {shown} | {rules} | {member.description} |"
+    return f"| `{name}` | {member.type} | {shown} | {rules} | {member.description}{_option(setting)} |"
+
+
+def _option(setting: Setting) -> str:
+    """Returns what sets a setting on the command lines of a provider."""
+    if not setting.api:
+        return ""
+    kubelet = "--kubelet-setting" if setting.api.startswith(KUBELET) else ""
+    flag = setting.flag.partition(" ")[0] or kubelet
+    return f" At the provider: `{flag}`." if flag else f" At the provider: `{setting.api}` in a `--file`, no option."
 
 
 def _example(section: ConfigSection) -> str:

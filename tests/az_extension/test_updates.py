@@ -213,7 +213,7 @@ def test_generic_update_sets_adds_and_removes_by_path(az: WarmAz, site: Site, na
         (("--set", "name=other"), "name cannot be changed."),
         (("--set", "nodeConfig.maxPods=5"), "Couldn't find 'nodeConfig'"),
         (("--remove", "properties.nodeConfig.maxPods"), "--remove"),
-        (("--set", "properties.nodeConfig.maxPods=many"), "nodeConfig.maxPods"),
+        (("--set", "properties.nodeConfig.maxPods=many"), ") properties.nodeConfig.maxPods: "),
     ],
 )
 def test_invalid_generic_update_is_refused_with_its_path(

@@ -99,7 +99,7 @@ def _option(flag: str, rows: list[Document]) -> SettingOption:
     text = " ".join(dict.fromkeys(each["help"] for each in rows)) + {
         "map": " KEY=VALUE sets, KEY- removes one. Others are kept.",
         "taints": " KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes one. Others are kept.",
-        "list": f" `{DAILY}`: every day.",
+        "list": f" One of: {', '.join(choices)}, or {DAILY}.",
         "text": " '' takes the node out of its pool." if row["path"] == POOL_NAME else "",
         "secret": " A file, `-` for standard input.",
     }.get(row["kind"], "")

@@ -159,7 +159,7 @@ _PATTERNS = {
     PATH_PATTERN: "must be an absolute path that starts with /.",
     VERSION_PATTERN: "is not a version like 1.36.3.",
     HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
-    TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
+    TIME_OF_DAY_PATTERN: "must be a time of day with two digits each, like 09:30.",
 }
 
 

@@ -46,7 +46,7 @@ def _parameter(option: SettingOption) -> inspect.Parameter:
     kind: Any = list[str] if option.kind in LISTS else TYPES.get(option.kind, str)
     off = option.off or f"--no-{option.flags[0].removeprefix('--')}"
     flags = [f"{option.flags[0]}/{off}", *option.flags[1:]] if option.kind == "flag" else [*option.flags]
-    choices = f" One of: {', '.join(option.choices)}." if option.choices else ""
+    choices = f" One of: {', '.join(option.choices)}." if option.choices and option.kind not in LISTS else ""
     text = option.help + choices + (" Repeatable." if option.kind in LISTS else "")
     annotation: Any = Annotated[
         kind | None, typer.Option(*flags, metavar=METAVARS[option.kind], readable=False, help=text)

@@ -85,7 +85,8 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
         if SURROGATE.search(text):  # an escaped lone surrogate is not valid text
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        return Problem("", f"The request body is not JSON: {error}.")
+        where = f"see line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        return Problem("", f"The request body is not JSON: {where}.")
     if not isinstance(document, dict):
         return Problem("", "The request body must be a JSON object.")
     return _too_large(text, document) or document
