@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY
 from aks_flex_node.api import node_keys
@@ -24,17 +26,18 @@ from aks_flex_node.timestamps import format_utc, parse_utc
 Document = dict[str, Any]
 
 ROTATION_SECONDS = 365 * 86400.0  # after which a key is replaced
-TEXTS = ("privateKey", "thumbprint", "created", "audience")
 
 
-@frozen
-class StoredKey:
-    private_key: str = field(repr=False)  # PEM
+class StoredKey(msgspec.Struct, frozen=True, rename="camel"):
+    private_key: str  # PEM
     thumbprint: str
     created: str
     audience: str = ""  # of assertions; empty until a provider has bound the key
     next: StoredKey | None = None  # the key that replaces this one, and is not bound yet
     previous: StoredKey | None = None  # the key that this one replaced; a provider restored from a backup knows it
+
+    def __repr__(self) -> str:
+        return f"StoredKey({self.thumbprint})"
 
     @property
     def is_bound(self) -> bool:
@@ -128,7 +131,7 @@ class NodeKeyStore:
                 entry, content = self.host.stat(path), self.host.read(path)
                 if entry and (entry.kind is not EntryKind.FILE or _parsed(content) is None):
                     self.host.apply(SetAside(path))
-                document = {**_document(key), "revision": revision}
+                document = {**msgspec.to_builtins(key), "revision": revision}
                 text = json.dumps({**document, "digest": _digest(document)}, indent=1) + "\n"
                 self.host.apply(WriteFile(path, text.encode(), 0o600, secret=True))
             except MachineError as error:
@@ -142,28 +145,15 @@ def new_key(now: float) -> StoredKey:
     return StoredKey(private, node_keys.public_key(private).thumbprint, format_utc(now))
 
 
-def _document(key: StoredKey) -> Document:
-    values = (key.private_key, key.thumbprint, key.created, key.audience)
-    document: Document = dict(zip(TEXTS, values, strict=True))
-    others = {"next": key.next, "previous": key.previous}
-    return {**document, **{name: _document(other) for name, other in others.items() if other}}
-
-
 @lru_cache(maxsize=2)  # the daemon reads both files before every request
 def _parsed(content: bytes | None) -> tuple[StoredKey, int] | None:
     """Returns the key and revision of a file, or None if it is missing or damaged."""
     try:
         document = json.loads(content or b"")
         digest, revision = document.pop("digest"), document["revision"]
-        return (_key_of(document), int(revision)) if digest == _digest(document) else None
+        return (msgspec.convert(document, StoredKey), int(revision)) if digest == _digest(document) else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def _key_of(document: Document) -> StoredKey:
-    private, thumbprint, created, audience = (str(document[name]) for name in TEXTS)
-    others = (document.get(name) for name in ("next", "previous"))
-    return StoredKey(private, thumbprint, created, audience, *(_key_of(each) if each else None for each in others))
 
 
 def _digest(document: Document) -> str:

@@ -8,8 +8,9 @@ may know only the key before: that one is kept, and binds the present key again.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from aks_flex_node.agent.identity.node_key import NodeKeyStore, StoredKey, new_key
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState

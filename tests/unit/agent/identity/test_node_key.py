@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from aks_flex_node.agent.identity.node_key import ROTATION_SECONDS, NodeKeyStore, new_key
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
