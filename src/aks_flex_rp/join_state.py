@@ -159,10 +159,10 @@ class JoinState(Struct, frozen=True, rename="camel"):
         return self
 
     def with_machines(self, machines: MachineOwnership) -> JoinState:
-        return self if machines == self.machines else replace(self, machines=machines)
+        return replace(self, machines=machines)
 
     def with_keys(self, keys: NodeKeys) -> JoinState:
-        return self if keys == self.keys else replace(self, keys=keys)
+        return replace(self, keys=keys)
 
     def joining(self, access: ClusterAccess) -> JoinState:
         """Records that the node has authenticated with its identity and was granted this access."""

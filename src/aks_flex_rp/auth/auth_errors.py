@@ -22,12 +22,12 @@ class Unauthenticated(Exception):  # noqa: N818 - a response, and often an expec
 
     status = 401
 
-    def __init__(self, code: AuthErrorCode, message: str, sign_in: str = "", resource: str = "") -> None:
+    def __init__(self, code: AuthErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.sign_in = sign_in  # where the caller can get a token, if known
-        self.resource = resource  # the audience of that token
+        self.sign_in = ""  # where the caller can get a token, if known
+        self.resource = ""  # the audience of that token
 
     @property
     def challenge(self) -> str:

@@ -67,9 +67,7 @@ def algorithms(key: PyJWK) -> tuple[str, ...]:
     return ()
 
 
-def verify_claims(
-    token: str, key: PyJWK, tenant: TenantSettings, issuers: frozenset[str], skew: float
-) -> Mapping[str, Any]:
+def verify_claims(token: str, key: PyJWK, tenant: TenantSettings, issuers: frozenset[str]) -> Mapping[str, Any]:
     """Verifies a token completely and returns its claims. Raises Unauthenticated with the reason."""
     try:
         claims: dict[str, Any] = jwt.decode(
@@ -78,7 +76,7 @@ def verify_claims(
             algorithms=list(algorithms(key)),
             audience=list(tenant.audiences),
             issuer=list(issuers),
-            leeway=skew,
+            leeway=SKEW_SECONDS,
             options={"require": ["exp", "iss", "aud", "tid", "oid"], "strict_aud": False},
         )
     except jwt.PyJWTError as error:
@@ -160,7 +158,7 @@ async def _no_node(_assertion: SignedAssertion) -> KnownNode | None:
 class TokenVerifier:
     """Verifies the Authorization header of requests. Must be used from one event loop only."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         settings: AuthSettings,
         key: AdminKey | None = None,
@@ -168,7 +166,6 @@ class TokenVerifier:
         fetch: Callable[[TenantSettings], Fetch] = lambda tenant: https_fetcher(tenant.ca_file),
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        skew: float = SKEW_SECONDS,
         remembered: int = MAX_CACHED_TOKENS,
         find_node: Callable[[SignedAssertion], Awaitable[KnownNode | None]] = _no_node,
     ) -> None:
@@ -177,7 +174,6 @@ class TokenVerifier:
         self._first = tenants[0] if tenants else None
         self._key = key
         self._clock = clock
-        self._skew = skew
         self._max_cached = remembered
         self._seen: dict[bytes, tuple[float, Caller]] = {}  # by hash of the header: (expiry, caller)
         self._find_node = find_node
@@ -245,20 +241,16 @@ class TokenVerifier:
         if authority is None:
             raise Unauthenticated("InvalidAuthenticationTokenTenant", "The access token is from another tenant.")
         key = await authority.key(key_id)
-        if key is None:
-            raise Unauthenticated(
-                "InvalidAuthenticationToken",
-                "The access token is signed with a key that its tenant does not publish.",
-                authority.tenant.sign_in,
-                authority.tenant.audiences[0],
-            )
         try:
-            claims = verify_claims(token, key, authority.tenant, authority.issuers, self._skew)
+            if key is None:
+                message = "The access token is signed with a key that its tenant does not publish."
+                raise Unauthenticated("InvalidAuthenticationToken", message)
+            claims = verify_claims(token, key, authority.tenant, authority.issuers)
         except Unauthenticated as refused:
             refused.sign_in, refused.resource = authority.tenant.sign_in, authority.tenant.audiences[0]
             raise
         caller = caller_from_claims(claims)
-        self._remember(digest, float(claims["exp"]) + self._skew, caller)
+        self._remember(digest, float(claims["exp"]) + SKEW_SECONDS, caller)
         return caller
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:

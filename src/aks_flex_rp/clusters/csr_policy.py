@@ -148,19 +148,22 @@ class CertificateRequest:
     @property
     def token_id(self) -> str:
         """Returns the bootstrap token ID of the requester, or an empty string."""
-        return self.user[len(BOOTSTRAP_USER_PREFIX) :] if self.user.startswith(BOOTSTRAP_USER_PREFIX) else ""
+        return _after(BOOTSTRAP_USER_PREFIX, self.user)
 
     @property
     def requested_node(self) -> str:
         """Returns the node that the request's subject names, or an empty string."""
         inside = parse_csr(self.pem)
-        named = inside.common_names[0] if inside and inside.common_names else ""
-        return named[len(NODE_USER_PREFIX) :] if named.startswith(NODE_USER_PREFIX) else ""
+        return _after(NODE_USER_PREFIX, inside.common_names[0]) if inside and inside.common_names else ""
 
     @property
     def node(self) -> str:
         """Returns the node that sent the request, or an empty string."""
-        return self.user[len(NODE_USER_PREFIX) :] if self.user.startswith(NODE_USER_PREFIX) else ""
+        return _after(NODE_USER_PREFIX, self.user)
+
+
+def _after(prefix: str, name: str) -> str:
+    return name.removeprefix(prefix) if name.startswith(prefix) else ""
 
 
 @dataclass(frozen=True)
