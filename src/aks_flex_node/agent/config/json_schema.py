@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from msgspec import NODEFAULT
-from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.settings.base import ConfigModel, FieldType, default_of
+from aks_flex_node.settings.base import ConfigModel, FieldType, default_of, model_fields
 from aks_flex_node.settings.models import Taint
 from aks_flex_node.settings.secret import Secret
 from aks_flex_node.settings.table import is_model, key_tree, sections
+
+if TYPE_CHECKING:
+    from msgspec.structs import FieldInfo
 
 Schema = dict[str, Any]
 
@@ -43,8 +45,8 @@ def json_schema() -> Schema:
 
 
 def _object(model: type[ConfigModel]) -> Schema:
-    properties = {info.encode_name: _property(info) for info in fields(model)}
-    required = [info.encode_name for info in fields(model) if default_of(info) is NODEFAULT]
+    properties = {info.encode_name: _property(info, shape) for info, shape in model_fields(model)}
+    required = [info.encode_name for info, _ in model_fields(model) if default_of(info) is NODEFAULT]
     needed = {"required": required} if required else {}
     return {
         "additionalProperties": False,
@@ -55,8 +57,8 @@ def _object(model: type[ConfigModel]) -> Schema:
     }
 
 
-def _property(info: FieldInfo) -> Schema:
-    shape, default = FieldType.of(info.type), default_of(info)
+def _property(info: FieldInfo, shape: FieldType) -> Schema:
+    default = default_of(info)
     schema: Schema = {"description": shape.setting.help if shape.setting else shape.metadata_value("description")}
     if not is_model(shape.inner):
         schema["title"] = info.encode_name.title()
@@ -67,20 +69,19 @@ def _property(info: FieldInfo) -> Schema:
 
 
 def _typed(shape: FieldType) -> Schema:
-    inner, origin = shape.inner, get_origin(shape.inner)
+    inner = shape.inner
     if inner is Taint:
         return {"anyOf": [{"$ref": "#/$defs/Taint"}, TAINT_TEXT]}
     if is_model(inner):
         return {"$ref": f"#/$defs/{inner.__name__}"}
-    if origin is Literal:
-        return {"enum": list(get_args(inner)), "type": "string"}
-    if origin is tuple:
+    if shape.choices:
+        return {"enum": list(shape.choices), "type": "string"}
+    if shape.item and shape.origin is dict:
+        return {"additionalProperties": shape.item.inner is object or _typed(shape.item), "type": "object"}
+    if shape.item:
         most = shape.metadata_value("max_length")
-        items = {"items": _typed(FieldType.of(get_args(inner)[0])), "type": "array"}
+        items = {"items": _typed(shape.item), "type": "array"}
         return items if most is None else {**items, "maxItems": most}
-    if origin is dict:
-        of = get_args(inner)[1]
-        return {"additionalProperties": True if of is object else _typed(FieldType.of(of)), "type": "object"}
     bounds = {
         word: shape.metadata_value(name)
         for name, word in _CONSTRAINTS.items()
