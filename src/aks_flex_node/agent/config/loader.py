@@ -88,23 +88,20 @@ class LoadedConfig:
 
 
 def load(
-    path: Path | Sequence[Path] | None,
+    path: Path | Sequence[Path],
     env: Mapping[str, str] = {},
     flags: Mapping[str, object] = {},
-    directory: Path = files.CONFIG_DIRECTORY,
     base: Sequence[SettingsSource] = (),
     last: Sequence[SettingsSource] = (),
 ) -> LoadedConfig:
-    """Loads the configuration of this machine. Several files are merged: a later one overrides an earlier one. All
-    override `base`, and `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
+    """Loads a configuration. Several files are merged: a later one overrides an earlier one. All override `base`, and
+    `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
     """
-    chosen = [path] if isinstance(path, Path) else list(path or ())
-    if not chosen and (found := files.find_config(env, directory)):
-        chosen = [found]
+    chosen = [path] if isinstance(path, Path) else list(path)
     others = [from_environment(env), from_flags(flags), *last]
     if not chosen:
         if not base and not any(source.settings or source.entries or source.problems for source in others):
-            raise files.config_missing_error(directory / "config.yaml")
+            raise files.config_missing_error(files.CONFIG_DIRECTORY / "config.yaml")
         return _complete([*base, *others], "the environment and flags", ())
     documents = [_parse_document(*files.read_config(file), file) for file in chosen]
     if base:  # read from the pool, so newer than a file of bootstrap data

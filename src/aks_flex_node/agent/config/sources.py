@@ -273,7 +273,7 @@ def merge_sources(weaker_first: list[SettingsSource]) -> SettingsSource:
             _forget(merged, [path, *(each for each in merged.origins if each.startswith(f"{path}."))])
         merged.settings |= source.settings
         for path, entries in source.entries.items():
-            below = merged.settings.get(path, by_path()[path].default)
+            below = merged.settings.get(path)
             merged.settings[path] = {**below, **entries} if isinstance(below, dict) else entries
         merged.origins |= source.origins
         merged.problems += source.problems

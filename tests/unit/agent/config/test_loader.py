@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.config_store import applied_config_text
+from aks_flex_node.agent.config.files import find_config
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.resolved import ca_certificate, log_file, target_cluster
 from aks_flex_node.agent.paths import CURRENT_CONFIG
@@ -168,18 +169,20 @@ def test_partial_config_loads_and_lists_settings_missing_for_a_join() -> None:
     ]
 
 
-def test_config_file_precedence_is_argument_variable_default_path(tmp_path: Path) -> None:
-    for name, pods in (("named.json", 1), ("variable.json", 2), ("config.json", 3)):
-        (tmp_path / name).write_text(f'{{"node": {{"maxPods": {pods}}}}}')
-    env = {"AKS_FLEX_NODE_CONFIG": str(tmp_path / "variable.json")}
+def test_config_file_of_the_variable_precedes_that_of_the_default_path(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    variable = tmp_path / "variable.json"
 
-    assert load(tmp_path / "named.json", env, {}, tmp_path).config.node.max_pods == 1
-    assert load(None, env, {}, tmp_path).config.node.max_pods == 2
-    assert load(None, {}, {}, tmp_path).config.node.max_pods == 3
+    assert find_config({"AKS_FLEX_NODE_CONFIG": str(variable)}, tmp_path) == variable
+    assert find_config({}, tmp_path) == tmp_path / "config.json"
+    assert find_config({}, tmp_path / "none") is None
 
 
-def test_config_file_is_optional_when_flags_give_settings(tmp_path: Path) -> None:
-    assert load(None, {}, {"node.maxPods": "9"}, tmp_path).config.node.max_pods == 9
+def test_config_file_is_optional_when_flags_give_settings() -> None:
+    assert load((), {}, {"node.maxPods": "9"}).config.node.max_pods == 9
+    with pytest.raises(ConfigError) as caught:
+        load((), {}, {})
+    assert caught.value.name == "config-not-found"
 
 
 def test_two_config_files_in_the_default_directory_are_refused(tmp_path: Path) -> None:
@@ -187,7 +190,7 @@ def test_two_config_files_in_the_default_directory_are_refused(tmp_path: Path) -
     (tmp_path / "config.yml").write_text("")
 
     with pytest.raises(ConfigError) as caught:
-        load(None, {}, {}, tmp_path)
+        find_config({}, tmp_path)
 
     assert caught.value.name == "config-ambiguous"
 
