@@ -119,8 +119,6 @@ def print_error(error: FlexError) -> None:
     typer.echo(with_command_name("\n".join(lines)), err=True)
 
 
-POOL_COLUMN = "POOL"
-NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
 MAX_CAUSE = 100  # characters of a cause in a table; `node show` prints all of it
 FACTS = "facts"  # what a machine says about itself when it enrols
 MAX_FACT = 36  # characters of a fact in a table: a system UUID is whole
@@ -134,15 +132,8 @@ def format_nodes(
 
     `revisions` are the newest ones of pools.
     """
-    if not found:
-        return "No nodes."
-    rows = [_row(each, time.time() if now is None else now) for each in found]
-    if not any(map(pool_of, found)):
-        return format_table(rows, NODE_COLUMNS)
-    pools = [_pool_cell(each, revisions or {}) for each in found]
-    *first, cause = NODE_COLUMNS
-    lines = [(*row[:-1], pool, row[-1]) for row, pool in zip(rows, pools, strict=True)]
-    return format_table(lines, (*first, POOL_COLUMN, cause))
+    pools = (revisions or {}) if any(map(pool_of, found)) else None
+    return format_rows([_row(each, time.time() if now is None else now, pools) for each in found], "No nodes.")
 
 
 def pool_of(resource: Document) -> str:
@@ -153,22 +144,24 @@ def _pool_cell(resource: Document, revisions: Mapping[str, int]) -> str:
     """Formats pool and revision of a node, with the newest revision if it is known: `edge 2/3`."""
     pool, revision = pool_of(resource), resource["properties"].get("poolRevision")
     if not pool:
-        return "-"
+        return ""
     newest = revisions.get(pool.lower())
     return f"{pool} {revision}/{newest}" if newest else f"{pool} r{revision}"
 
 
-def _row(resource: Document, now: float) -> tuple[str, ...]:
+def _row(resource: Document, now: float, pools: Mapping[str, int] | None) -> Document:
     properties = resource["properties"]
     status = properties.get("status", {})
-    return (
-        resource["name"],
-        str(ready_condition(status).get("status", "Unknown")),
-        status.get("joinState", "-"),
-        status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
-        time_ago(properties.get("lastSeen"), now),
-        textwrap.shorten(printable(status.get("cause")) or attention(properties), MAX_CAUSE, placeholder=" …") or "-",
-    )
+    cause = printable(status.get("cause")) or attention(properties)
+    return {
+        "Name": resource["name"],
+        "Ready": ready_condition(status).get("status", "Unknown"),
+        "Join": status.get("joinState", ""),
+        "Version": status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes", ""),
+        "LastSeen": time_ago(properties.get("lastSeen"), now),
+        **({} if pools is None else {"Pool": _pool_cell(resource, pools)}),
+        "Cause": textwrap.shorten(cause, MAX_CAUSE, placeholder=" …"),
+    }
 
 
 def format_node(resource: Document, now: float | None = None) -> str:

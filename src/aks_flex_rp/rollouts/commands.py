@@ -24,7 +24,7 @@ from aks_flex_rp.rollouts.active_rollout import stored_node
 from aks_flex_rp.rollouts.gate_specs import check_gates
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.spec import parse_rollout
-from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode
+from aks_flex_rp.rollouts.states import Phase, RolloutNode
 from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.store.pool_model import Heartbeat, StoredRollout
@@ -247,9 +247,10 @@ class RolloutCommands:
             known[node.key] = node, PlannedNode(node.key, labels, report.passive or report.offline)
         waves = plan_waves(plan, [planned for _, planned in known.values()])
         return [
-            planned_member(known[name][0], wave, plan, known[name][1])
+            RolloutNode(name, wave, node.pool.revision if node.pool else 0, domain=plan.domain_of(planned.labels))
             for wave, names in enumerate(waves)
             for name in names
+            for node, planned in [known[name]]
         ]
 
     async def _check_versions(
@@ -314,11 +315,6 @@ class RolloutCommands:
             raise (
                 rollout_active(pool.key, active.key) if active else errors.concurrent_changes(name, "rollouts")
             ) from None
-
-
-def planned_member(node: Node, wave: int, plan: RolloutProperties, planned: PlannedNode) -> RolloutNode:
-    source = node.pool.revision if node.pool else 0
-    return RolloutNode(node.key, wave, source, NodeState.PENDING, domain=plan.domain_of(planned.labels))
 
 
 def _check_order(rollout: StoredRollout, what: str, gate: str) -> str:
