@@ -16,7 +16,7 @@ from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config_sources.selection import open_source
-from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.daemon.daemon_state import STATE, DaemonState
 from aks_flex_node.agent.daemon.lifecycle import HealthChecked
 from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import open_session
@@ -29,13 +29,12 @@ from aks_flex_node.agent.jobs.repair import components_to_repair, repair_drift
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.managed_node import ManagedNode
-from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG
+from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, DAEMON_LOCK, NEXT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import LOCK_FILE, exclusive
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RootedHost
 from tests.crash import harness
@@ -103,20 +102,20 @@ def make_node(root: Path, values: Settings | None = None) -> Path:
     config_store.commit_update(host, parse_bundle(text, "test"), config, b"")
     config_store.keep_copy(host)
     host.apply(WriteFile(CONFIG_URL_DIGEST, b"0" * 64 + b"\n", 0o600))
-    records.write_record(host, DAEMON_STATE, DaemonState(message="a message"))
-    job_result.write_result(host, JOB_RESULT, JobResult(JobKind.REPAIR, JobStatus.DONE))
-    update_journal.write_failure(host, FailedUpdate("0", "a-fingerprint", "service-failed", "It failed."))
-    machine_operations.write_record(host, machine_operations.OperationRecord(executed=("a-uid",)))
-    registration.write_record(host, registration.MachineRecord(POOL, "edge-1", "1"))
-    pool_facts.write_facts(host, pool_facts.PoolFacts(POOL, {}))
-    discovery.store_facts(host, discovery.ClusterFacts(CLUSTER_ID, "https://cluster.example:443", "QQ=="))
+    STATE.write(host, DaemonState(message="a message"))
+    job_result.RESULT.write(host, JobResult(JobKind.REPAIR, JobStatus.DONE))
+    update_journal.FAILURE.write(host, FailedUpdate("0", "a-fingerprint", "service-failed", "It failed."))
+    machine_operations.OPERATION_FILE.write(host, machine_operations.OperationRecord(executed=("a-uid",)))
+    registration.MACHINE_FILE.write(host, registration.MachineRecord(POOL, "edge-1", "1"))
+    pool_facts.POOL_FACTS_FILE.write(host, pool_facts.PoolFacts(POOL, {}))
+    discovery.FACTS_FILE.write(host, discovery.ClusterFacts(CLUSTER_ID, "https://cluster.example:443", "QQ=="))
     session(host)
     return root
 
 
 def engine(host: DamagedHost, config: NodeConfig) -> Engine:
     """Returns the engine of a new process, which knows only what is on the disk."""
-    config = discovery.with_facts(config, discovery.stored_facts(host))
+    config = discovery.with_facts(config, discovery.FACTS_FILE.read(host))
     machine = context.read_known_machine(host, config)
     ledger = Ledger(host, context.ledger_paths(config))
     return Engine(host, config, machine, ledger, EventLog(), harness.StagingWorkshop(host), sync=lambda: None)
@@ -167,7 +166,7 @@ def session(host: DamagedHost) -> Outcome:
             opened.record_drift(opened.drift.check())
             named = frozenset(one.subject for one in opened.drift.found)
             history = JobHistory.empty()
-            if known := job_result.read_result(host, JOB_RESULT):
+            if known := job_result.RESULT.read(host):
                 history.record(known, 0.0)
             opened.report(history, None)
             opened.save()

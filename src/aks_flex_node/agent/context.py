@@ -155,7 +155,7 @@ def load_config(
 
 def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[SettingsSource]:
     """Returns the settings of the pool that this machine has read before, if the configuration is for this pool."""
-    facts = pool_facts.read_facts(RealHost())
+    facts = pool_facts.POOL_FACTS_FILE.read(RealHost())
     if facts is None:
         return []
     if chosen or selection.flags:
@@ -236,7 +236,7 @@ def ledger_paths(config: NodeConfig) -> tuple[str, ...]:
 def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
     """Creates the engine for this machine."""
     host = host or RealHost()
-    config = discovery.with_facts(config, discovery.stored_facts(host))
+    config = discovery.with_facts(config, discovery.FACTS_FILE.read(host))
     events = EventLog(JournalSink(), level=config.agent.log_level)
     return Engine(host, config, read_known_machine(host, config), Ledger(host, ledger_paths(config)), events)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.provider.poll_result import NextConfig, parse_next_config
 from aks_flex_node.agent.reconcile.program_stager import staging_folder
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, WriteFile
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def store_config(host: Host, following: NextConfig | None) -> None:
         host.apply(WriteFile(STAGING_CONFIG, content, 0o600, secret=True))
 
 
-def record_file(folder: str) -> str:
-    """Returns the file of `StagedPrograms` in the directory of the staged programs."""
-    return f"{folder}/staged.json"
+def record_file(folder: str) -> RecordFile[StagedPrograms]:
+    """Returns the file in the directory of the staged programs."""
+    return RecordFile(f"{folder}/staged.json", StagedPrograms)
 
 
 def read_status(host: Host, config: NodeConfig) -> StagingStatus:
@@ -99,7 +99,7 @@ def read_status(host: Host, config: NodeConfig) -> StagingStatus:
     if following is None:
         is_needed = host.stat(NEXT_CONFIG) is not None  # perhaps for the configuration that is to be applied now
         return StagingStatus(has_leftovers=host.stat(folder) is not None and not is_needed)
-    staged = records.read_record(host, record_file(folder), StagedPrograms)
+    staged = record_file(folder).read(host)
     is_complete = (
         staged is not None
         and staged.identity == following.identity

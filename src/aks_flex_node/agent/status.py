@@ -16,7 +16,7 @@ from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
-from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, STAGING_RESULT
+from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE
 from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -127,7 +127,7 @@ def daemon_status(engine: Engine) -> Document | None:
         return None
     agent = "running" if is_held(DAEMON_LOCK) else host.unit(UNIT_NAME).active
     versions = ConfigVersions(host)
-    outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
+    outcome, failed = job_result.RESULT.read(host), update_journal.FAILURE.read(host)
     pending = versions.next
     return {
         "agent": agent,
@@ -169,7 +169,7 @@ def _pending_update(
 
 def _staging(host: Host, config: NodeConfig) -> Document | None:
     """Returns the next configuration of the provider and whether its artifacts are on this machine, or None."""
-    found, last = staging_config.read_status(host, config), job_result.read_result(host, STAGING_RESULT)
+    found, last = staging_config.read_status(host, config), job_result.STAGING.read(host)
     if not found.pool_revision:
         return None
     is_last = last is not None and last.version == found.identity and not last.is_done

@@ -11,6 +11,7 @@ import msgspec
 
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
@@ -18,44 +19,53 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 
-def read_record(host: Host, path: str, kind: type[Record]) -> Record | None:
-    """Returns the record in a file; None if the file is missing, damaged or has values of other types."""
-    try:
-        # Not by msgspec.json: a message of another server can have a lone surrogate, which only json reads.
-        return msgspec.convert(json.loads(host.read(path) or b""), kind)
-    except (ValueError, RecursionError):
-        return None
+@frozen
+class RecordFile(Generic[Record]):
+    """A file with one record."""
 
+    path: str
+    kind: type[Record]
 
-def write_record(host: Host, path: str, record: object) -> None:
-    folder = path.rpartition("/")[0]
-    if host.stat(folder) is None:
-        host.apply(MakeDirectory(folder, 0o700))
-    content = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
-    host.apply(WriteFile(path, content.encode(), 0o600))
+    def read(self, host: Host) -> Record | None:
+        """Returns the record; None if the file is missing, damaged or has values of other types."""
+        try:
+            # Not by msgspec.json: a message of another server can have a lone surrogate, which only json reads.
+            return msgspec.convert(json.loads(host.read(self.path) or b""), self.kind)
+        except (ValueError, RecursionError):
+            return None
+
+    def write(self, host: Host, record: Record) -> None:
+        folder = self.path.rpartition("/")[0]
+        if host.stat(folder) is None:
+            host.apply(MakeDirectory(folder, 0o700))
+        content = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
+        host.apply(WriteFile(self.path, content.encode(), 0o600))
+
+    def remove(self, host: Host) -> None:
+        """Removes the record, including the temporary file of an interrupted write."""
+        if any(host.stat(path) for path in (self.path, str(temporary_path(Path(self.path))))):
+            host.apply(Remove(self.path))
 
 
 class RecordStore(Generic[Record]):
     """A record whose fields have defaults, written to disk on every change. A missing or damaged one is empty."""
 
     def __init__(self, host: Host, path: str, kind: type[Record]) -> None:
-        self._host, self.path, self._kind = host, path, kind
+        self._host, self._file = host, RecordFile(path, kind)
 
     @property
     def current(self) -> Record:
-        return read_record(self._host, self.path, self._kind) or self._kind()
+        return self._file.read(self._host) or self._file.kind()
 
     @property
     def exists(self) -> bool:
-        return self._host.stat(self.path) is not None
+        return self._host.stat(self._file.path) is not None
 
     def update(self, **changes: Any) -> None:
         before = self.current
         after = replace(before, **changes)  # type: ignore[type-var]
         if after != before:
-            write_record(self._host, self.path, after)
+            self._file.write(self._host, after)
 
     def remove(self) -> None:
-        """Removes the record, including the temporary file of an interrupted write."""
-        if self.exists or self._host.stat(str(temporary_path(Path(self.path)))):
-            self._host.apply(Remove(self.path))
+        self._file.remove(self._host)

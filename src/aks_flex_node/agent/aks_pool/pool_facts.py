@@ -11,12 +11,11 @@ from aks_flex_node.agent.aks_pool.pool_ids import configured_pool
 from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.sources import SettingsSource, from_document
 from aks_flex_node.agent.paths import POOL_FACTS
-from aks_flex_node.host import records
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import to_document
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -26,12 +25,7 @@ class PoolFacts:
     settings: dict[str, Any]  # a configuration document
 
 
-def read_facts(host: Host) -> PoolFacts | None:
-    return records.read_record(host, POOL_FACTS, PoolFacts)
-
-
-def write_facts(host: Host, facts: PoolFacts) -> None:
-    records.write_record(host, POOL_FACTS, facts)
+POOL_FACTS_FILE = RecordFile(POOL_FACTS, PoolFacts)
 
 
 def config_source(facts: PoolFacts, applied: NodeConfig | None = None) -> SettingsSource:

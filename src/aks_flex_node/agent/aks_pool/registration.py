@@ -18,7 +18,7 @@ from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host import records
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
@@ -45,12 +45,7 @@ class MachineRecord:
         return (self.pool.lower(), self.name.lower()) == (str(pool).lower(), name.lower())
 
 
-def read_record(host: Host) -> MachineRecord | None:
-    return records.read_record(host, MACHINE_RECORD, MachineRecord)
-
-
-def write_record(host: Host, record: MachineRecord) -> None:
-    records.write_record(host, MACHINE_RECORD, record)
+MACHINE_FILE = RecordFile(MACHINE_RECORD, MachineRecord)
 
 
 def this_host(host: Host) -> str:
@@ -67,7 +62,7 @@ def belongs_to_another_host(host: Host, pool: PoolId, name: str, machine: PoolMa
     """
     if machine.owner:
         return machine.owner != this_host(host)
-    record = read_record(host)
+    record = MACHINE_FILE.read(host)
     is_registered = record is not None and record.is_for(pool, name) and record.etag != ""
     return machine.vm_state.lower() == "running" and not is_registered
 
@@ -86,7 +81,7 @@ def refuse_foreign_machine(host: Host, pool: PoolId, name: str, machine: PoolMac
 
 def refuse_other_record(host: Host, pool: PoolId, name: str) -> None:
     """Raises MachineError if this machine has registered another Machine, which would be left in its pool."""
-    record = read_record(host)
+    record = MACHINE_FILE.read(host)
     if record and not record.is_for(pool, name):
         raise MachineError(
             "machine-changed",
@@ -139,15 +134,15 @@ class MachineRegistration:
     def _register(self) -> None:
         machine = self.requests.find_machine(self.name)
         refuse_foreign_machine(self.host, self.pool, self.name, machine)
-        record = read_record(self.host)
+        record = MACHINE_FILE.read(self.host)
         is_known = record is not None and record.is_for(self.pool, self.name)
         own = record if record and is_known else MachineRecord(str(self.pool), self.name)
         etag = (self.known_etag or own.etag) if is_known else ""
-        write_record(self.host, own)
+        MACHINE_FILE.write(self.host, own)
         if machine and etag and machine.etag != etag:
             # Also if its settings are those of this run: others, for example of the kubelet, may have changed.
             self.note(f"Machine {self.name} has newer settings, which the daemon applies")
-            write_record(self.host, replace(own, etag=etag))
+            MACHINE_FILE.write(self.host, replace(own, etag=etag))
             return
         if machine and machine.is_unfinished:
             raise AzureCallError(
@@ -159,12 +154,12 @@ class MachineRegistration:
         owner = this_host(self.host)
         if machine and not machine.is_failed and machine.owner == owner and not differs(self.settings, machine):
             self.note(f"Machine {self.name} is registered")
-            write_record(self.host, replace(own, etag=machine.etag))
+            MACHINE_FILE.write(self.host, replace(own, etag=machine.etag))
             return
         self.note(f"{'updating' if machine else 'registering'} Machine {self.name}")
         machine, self._operation = self.requests.put_machine(self.name, self.settings, machine, owner)
         self._put_etag = machine.etag
-        write_record(self.host, replace(own, etag=machine.etag))
+        MACHINE_FILE.write(self.host, replace(own, etag=machine.etag))
 
     def finish(self) -> str:
         """Waits until AKS has provisioned the Machine; returns its eTag, the version of the node's settings."""
@@ -178,9 +173,9 @@ class MachineRegistration:
             # A change by others since the PUT is left to the daemon.
             is_own = not differs(self.settings, machine)
             etag = machine.etag if is_own else self._put_etag
-            write_record(self.host, MachineRecord(str(self.pool), self.name, etag))
+            MACHINE_FILE.write(self.host, MachineRecord(str(self.pool), self.name, etag))
             self._operation = None
-        record = read_record(self.host)
+        record = MACHINE_FILE.read(self.host)
         return record.etag if record else ""
 
 

@@ -56,7 +56,7 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
         with open_arm(config, operator=True) as azure:
             return discovery.discover(config, azure)
 
-    stored = discovery.stored_facts(RealHost())
+    stored = discovery.FACTS_FILE.read(RealHost())
     return discovery.complete_from_azure(
         config, stored, read_facts, progress.message, joined=Path(APPLIED_CONFIG).exists()
     )
@@ -248,7 +248,7 @@ def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     from aks_flex_node.agent.vpn import local_state as vpn
 
     arc, tunnel = ArcRecordStore(host, config).current, vpn.VpnRecordStore(host, config).current
-    machine = registration.read_record(host)
+    machine = registration.MACHINE_FILE.read(host)
     gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
     found = [f"delete Machine {machine.name} from {machine.pool}"] if machine else []
     found += [f"remove this machine's certificate from {each}" for each in dict.fromkeys(gateways)]

@@ -123,7 +123,7 @@ class Join:
         """Makes the directories of the agent, and stores what the next run then need not fetch."""
         initialize(self.engine, ProgressReporter())
         if self.facts:
-            discovery.store_facts(self.host, self.facts)
+            discovery.FACTS_FILE.write(self.host, self.facts)
         self.source.persist(self.engine)
         context.open_log_file(self.engine)
 

@@ -23,14 +23,13 @@ from aks_flex_node.agent.config.resolved import (
 from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.host import records
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.settings.base import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.host.host import Host
     from aks_flex_node.settings.models import NodeConfig
 
 AKS_API_VERSION = "2025-05-01"
@@ -48,6 +47,9 @@ class ClusterFacts:
     ca_cert_data: str
     version: str = ""
     dns_service_ip: str = ""
+
+
+FACTS_FILE = RecordFile(CLUSTER_FACTS, ClusterFacts)
 
 
 def reads_pool(config: NodeConfig) -> bool:
@@ -172,15 +174,6 @@ def _endpoint(credential: dict[str, Any], path: str) -> tuple[str, str]:
             f"The credential of {path} from Azure does not contain an API server and its CA.",
             "Set `node.kubelet.serverURL` and `node.kubelet.caCertData` in the configuration.",
         ) from None
-
-
-def store_facts(host: Host, found: ClusterFacts) -> None:
-    """Stores the facts in the agent's state directory."""
-    records.write_record(host, CLUSTER_FACTS, found)
-
-
-def stored_facts(host: Host) -> ClusterFacts | None:
-    return records.read_record(host, CLUSTER_FACTS, ClusterFacts)
 
 
 def with_facts(config: NodeConfig, found: ClusterFacts | None) -> NodeConfig:

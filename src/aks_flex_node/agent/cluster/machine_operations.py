@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.paths import OPERATION_RECORD
-from aks_flex_node.host import records
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -141,9 +141,8 @@ class OperationRecord:
         return own or next((one for one in pending if one.uid not in self.executed), None)
 
 
+OPERATION_FILE = RecordFile(OPERATION_RECORD, OperationRecord)
+
+
 def read_record(host: Host) -> OperationRecord:
-    return records.read_record(host, OPERATION_RECORD, OperationRecord) or OperationRecord()
-
-
-def write_record(host: Host, record: OperationRecord) -> None:
-    records.write_record(host, OPERATION_RECORD, record)
+    return OPERATION_FILE.read(host) or OperationRecord()

@@ -45,7 +45,7 @@ from aks_flex_node.agent.job_records.job_result import (
 )
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
-from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK
 from aks_flex_node.agent.policy import POLICY_FILE, REFUSED_BY_POLICY, UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
@@ -160,7 +160,7 @@ class Controller:
     def start(self) -> None:
         node = self.session.node
         self.session.start()
-        if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
+        if not self.runner.adopt_running() and (known := job_result.RESULT.read(node.host)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
             if known.result is JobStatus.ROLLED_BACK:  # it has used up a deletion of the Node
                 self.session.lifecycle = replace(self.session.lifecycle, settled_node="")

@@ -13,8 +13,8 @@ from aks_flex_node.agent.daemon.drift_monitor import Conflicts
 from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import dataclass, frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -52,6 +52,9 @@ class DaemonState:
         return replace(self, provider_state=provider_state, message=message, since=since)
 
 
+STATE = RecordFile(DAEMON_STATE, DaemonState)
+
+
 def read(host: Host) -> DaemonState:
     """Reads the stored state; uses defaults for invalid values or a damaged file."""
     known: dict[str, Any] = {}
@@ -80,7 +83,7 @@ class StateStore:
     def save(self, state: DaemonState) -> None:
         if self._saved is None or not state.is_equivalent(self._saved):
             with self._tolerate_write_errors():
-                records.write_record(self.host, DAEMON_STATE, state)
+                STATE.write(self.host, state)
                 self._saved = state
 
     def save_metrics(self, path: str, text: bytes) -> None:

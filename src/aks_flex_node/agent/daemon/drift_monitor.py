@@ -66,7 +66,7 @@ class DriftMonitor:
     def _is_update_in_progress(self) -> bool:
         """Returns whether an interrupted update has already changed the machine; differences from the current
         configuration are then not drift."""
-        journal = update_journal.read_journal(self.node.host)
+        journal = update_journal.JOURNAL.read(self.node.host)
         return journal is not None and journal.stage is not UpdateStage.PREPARING
 
     @property

@@ -12,7 +12,6 @@ from aks_flex_node.agent import staging_config
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import STAGE_UNIT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JobRunner
-from aks_flex_node.agent.paths import STAGING_RESULT
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import StopUnit
 from aks_flex_node.lean_dataclass import dataclass
@@ -41,7 +40,7 @@ class StagingJob:
     @classmethod
     def on(cls, host: Host, program: str, on_result: Callable[[JobResult], None], history: JobHistory) -> StagingJob:
         runner = JobRunner(
-            host, program, on_result, unit=STAGE_UNIT, result_file=STAGING_RESULT, adopted_kind=JobKind.STAGE
+            host, program, on_result, unit=STAGE_UNIT, result_file=job_result.STAGING, adopted_kind=JobKind.STAGE
         )
         return cls(runner, history)
 
@@ -50,7 +49,7 @@ class StagingJob:
         pending = staging_config.read_status(node.host, node.config).pending
         if self.runner.adopt_running():
             self._target = pending
-        elif (known := job_result.read_result(node.host, STAGING_RESULT)) and known.version == pending != "":
+        elif (known := job_result.STAGING.read(node.host)) and known.version == pending != "":
             self.history.record(known, now)
 
     def forget_outdated(self, pending: str) -> None:

@@ -66,7 +66,7 @@ def report_input(
 
 def _failed_update(node: ManagedNode, pending: str) -> JobResult | None:
     """Returns the result of the pending version if its update was rolled back."""
-    known = update_journal.read_failure(node.host)
+    known = update_journal.FAILURE.read(node.host)
     if known is None or known.version != pending:
         return None
     result = JobStatus.ROLLED_BACK

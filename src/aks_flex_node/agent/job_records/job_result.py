@@ -6,13 +6,13 @@ from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.host import records
+from aks_flex_node.agent.paths import JOB_RESULT, STAGING_RESULT
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from aks_flex_node.errors import FlexError
-    from aks_flex_node.host.host import Host
 
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
@@ -76,10 +76,5 @@ class JobResult:
         return f"{self.kind} {self.result}: {self.message}".rstrip(": ")
 
 
-def read_result(host: Host, path: str) -> JobResult | None:
-    """Reads the last result; None when it does not exist or is invalid."""
-    return records.read_record(host, path, JobResult)
-
-
-def write_result(host: Host, path: str, result: JobResult) -> None:
-    records.write_record(host, path, result)
+RESULT = RecordFile(JOB_RESULT, JobResult)  # of the last job
+STAGING = RecordFile(STAGING_RESULT, JobResult)  # of the last job that downloads ahead

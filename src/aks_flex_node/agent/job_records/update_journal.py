@@ -11,9 +11,9 @@ from typing import Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
 from aks_flex_node.host.host import Host, read_text
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -66,29 +66,20 @@ class FailedUpdate:
     at: str = field(default_factory=format_utc)
 
 
-def read_journal(host: Host) -> UpdateJournal | None:
-    """Reads the journal; None when no update is in progress."""
-    return records.read_record(host, UPDATE_JOURNAL, UpdateJournal)
+JOURNAL = RecordFile(UPDATE_JOURNAL, UpdateJournal)  # of the update in progress
+FAILURE = RecordFile(FAILED_CONFIG, FailedUpdate)  # of the last update that failed
 
 
 def set_aside_damaged(host: Host) -> None:
     """Renames a journal that cannot be read, which would count as an unfinished update for ever."""
-    if host.stat(UPDATE_JOURNAL) is not None and read_journal(host) is None:
+    if host.stat(UPDATE_JOURNAL) is not None and JOURNAL.read(host) is None:
         host.apply(SetAside(UPDATE_JOURNAL))
-
-
-def write_journal(host: Host, journal: UpdateJournal) -> None:
-    records.write_record(host, UPDATE_JOURNAL, journal)
 
 
 def supersede_journal(host: Host) -> None:
     """Resets the journal when an operator applies another configuration; the next run only uncordons the node."""
-    if journal := read_journal(host):
-        write_journal(host, journal.at(UpdateStage.PREPARING, cause=None))
-
-
-def remove_journal(host: Host) -> None:
-    host.apply(Remove(UPDATE_JOURNAL))
+    if journal := JOURNAL.read(host):
+        JOURNAL.write(host, journal.at(UpdateStage.PREPARING, cause=None))
 
 
 def is_released(host: Host, version: str) -> bool:
@@ -107,17 +98,3 @@ def remove_release(host: Host) -> None:
     if host.stat(RELEASED_CONFIG) is not None:
         with contextlib.suppress(MachineError):
             host.apply(Remove(RELEASED_CONFIG))
-
-
-def read_failure(host: Host) -> FailedUpdate | None:
-    """Reads the record of the last failed update, or None."""
-    return records.read_record(host, FAILED_CONFIG, FailedUpdate)
-
-
-def write_failure(host: Host, failed: FailedUpdate) -> None:
-    records.write_record(host, FAILED_CONFIG, failed)
-
-
-def remove_failure(host: Host) -> None:
-    if host.stat(FAILED_CONFIG) is not None:
-        host.apply(Remove(FAILED_CONFIG))

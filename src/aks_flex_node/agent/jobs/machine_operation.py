@@ -71,7 +71,7 @@ class OperationJob:
         entry = policy.forbids(needed)
         forbidden = refusal_message(policy, [f"{operation.kind} ({entry})"]) if entry else ""
         if refusal := forbidden or self._refusal(operation):
-            operations.write_record(self.host, record.started(operation.uid, self._boot_id()))
+            operations.OPERATION_FILE.write(self.host, record.started(operation.uid, self._boot_id()))
             return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)
         if operation.kind == operations.REBOOT and (opens := self._opening()):
             return _started(f"The maintenance window is closed. The reboot waits until {opens:%Y-%m-%d %H:%M %Z}.")
@@ -81,7 +81,7 @@ class OperationJob:
             return JobResult(
                 JobKind.MACHINE_OPERATION, JobStatus.FAILED, "OperationNotWritable", message, hint, retryable=True
             )
-        operations.write_record(self.host, record.started(operation.uid, self._boot_id()))
+        operations.OPERATION_FILE.write(self.host, record.started(operation.uid, self._boot_id()))
         return self._execute(operation)
 
     def _refusal(self, operation: MachineOperation) -> str:
@@ -144,7 +144,7 @@ class OperationJob:
 
     def _finish(self, operation: MachineOperation, phase: str, reason: str, message: str) -> JobResult:
         record = operations.read_record(self.host).finished(phase, reason, message)
-        operations.write_record(self.host, record)  # first, so that it never runs again
+        operations.OPERATION_FILE.write(self.host, record)  # first, so that it never runs again
         return self._write_result(operation)
 
     def _write_result(self, operation: MachineOperation) -> JobResult:
@@ -152,7 +152,7 @@ class OperationJob:
         record = operations.read_record(self.host)
         if not operations.finish_operation(self.api, operation, record.phase, record.reason, record.message):
             return _started(f"The result of {operation.name} cannot be written to it: {record.message}")
-        operations.write_record(self.host, record.closed())
+        operations.OPERATION_FILE.write(self.host, record.closed())
         return _done(f"{operation.kind} {operation.name}: {record.message}")
 
     def _with_agent_version(self, path: str, version: str) -> str:

@@ -16,7 +16,6 @@ from aks_flex_node.agent.job_records.job_result import (
     JobResult,
     JobStatus,
 )
-from aks_flex_node.agent.paths import JOB_RESULT, STAGING_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.lean_dataclass import frozen
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.host.records import RecordFile
 
 KEEP_NODE_OPTION = "--keep-node"  # of an unbootstrap: the Node lives on another machine
 NODE_RELEASED_OPTION = "--node-released"  # of an update: the config source deleted the Node to allow a disturbance
@@ -62,7 +62,7 @@ class Job:
         None  # runs after success, and while the job waits for AKS; returns a failed result or None
     )
     while_leaving: bool = False  # runs also during unbootstrap
-    result_file: str = JOB_RESULT
+    result_file: RecordFile[JobResult] = job_result.RESULT
 
 
 def find_job(name: str) -> Job:
@@ -85,11 +85,11 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
         outcome = JobResult.of(job.kind, error)
     if outcome is None:
         return
-    job_result.write_result(RealHost(), job.result_file, outcome)
+    job.result_file.write(RealHost(), outcome)
     progress.message(str(outcome))
     is_settled = outcome.is_done or outcome.reason == WAITING_FOR_NODE_DELETION
     if is_settled and job.on_success and (failure := job.on_success(outcome, progress)):
-        job_result.write_result(RealHost(), job.result_file, failure)
+        job.result_file.write(RealHost(), failure)
 
 
 def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
@@ -219,6 +219,6 @@ JOBS = (
         "Downloading the artifacts of the next configuration.",
         _stage_required,
         _run_stage,
-        result_file=STAGING_RESULT,
+        result_file=job_result.STAGING,
     ),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_EXITED, JOB_KILLED, JOB_UNIT, JobKind, JobResult, JobStatus
-from aks_flex_node.agent.paths import COMPLETION_UNIT, JOB_RESULT
+from aks_flex_node.agent.paths import COMPLETION_UNIT
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_node.host.host import Host
+    from aks_flex_node.host.records import RecordFile
 
 MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day; all steps of a job have their own limits
 CHECK_SECONDS = 1.0
@@ -32,7 +33,7 @@ class JobRunner:
     now: Callable[[], float] = time.time
     running: JobKind | None = None  # None only after the result was processed
     unit: str = JOB_UNIT
-    result_file: str = JOB_RESULT
+    result_file: RecordFile[JobResult] = job_result.RESULT
     adopted_kind: JobKind = JobKind.ADOPTED  # of a job that was started before this daemon
 
     def start(self, kind: JobKind, arguments: Sequence[str] = ()) -> bool:
@@ -61,7 +62,7 @@ class JobRunner:
             since = now - max(0.0, begun - unit.started) if unit.started else now
             while self.host.unit(self.unit).running:
                 self.sleep(CHECK_SECONDS)
-            result = job_result.read_result(self.host, self.result_file)
+            result = self.result_file.read(self.host)
             if result and result.at < format_utc(since):
                 result = None  # of an earlier job
             outcome = result or self._ended_without_result(self.adopted_kind, since, "")
@@ -78,13 +79,9 @@ class JobRunner:
         self.on_result(outcome)
 
     def _run_unit(self, kind: JobKind, arguments: tuple[str, ...]) -> JobResult:
-        before, begun = self.host.read(self.result_file), self.now()
+        before, begun = self.host.read(self.result_file.path), self.now()
         answer = self.host.query(*job_command(self.program, kind, arguments, self.unit), seconds=MAX_JOB_SECONDS)
-        outcome = (
-            job_result.read_result(self.host, self.result_file)
-            if self.host.read(self.result_file) != before
-            else None
-        )
+        outcome = self.result_file.read(self.host) if self.host.read(self.result_file.path) != before else None
         if outcome:
             return outcome
         return self._ended_without_result(kind, begun, answer.err)

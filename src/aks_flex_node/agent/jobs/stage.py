@@ -31,7 +31,6 @@ from aks_flex_node.agent.reconcile.program_stager import (
 )
 from aks_flex_node.agent.stored_config import StoredConfig
 from aks_flex_node.errors import ConfigError, FlexError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
@@ -107,7 +106,7 @@ class StageJob:
         folder = staging_folder(stored.config)
         self.operations.host.apply(MakeDirectory(folder))
         staged = staging_config.StagedPrograms(following.identity, tuple(names))
-        records.write_record(self.operations.host, staging_config.record_file(folder), staged)
+        staging_config.record_file(folder).write(self.operations.host, staged)
         message = f"Pool revision {following.pool_revision} is staged: {_described(missing)}."
         return _result(JobStatus.DONE, message=message, version=following.identity)
 

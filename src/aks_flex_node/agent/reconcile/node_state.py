@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import state_file
-from aks_flex_node.host import records
+from aks_flex_node.host.records import RecordFile
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -55,7 +55,7 @@ class NodeState:
 
 def read(host: Host, path: str) -> NodeState:
     """Reads the stored state; a missing or damaged file counts as not started."""
-    return records.read_record(host, path, NodeState) or NodeState()
+    return RecordFile(path, NodeState).read(host) or NodeState()
 
 
 def load(host: Host, config: NodeConfig) -> NodeState:
@@ -67,4 +67,4 @@ def save(host: Host, config: NodeConfig, state: NodeState) -> None:
 
 
 def write(host: Host, path: str, state: NodeState) -> None:
-    records.write_record(host, path, state)
+    RecordFile(path, NodeState).write(host, state)

@@ -11,12 +11,11 @@ from aks_flex_node.agent.aks_pool.machine_document import OWNER_TAG, MachineSett
 from aks_flex_node.agent.aks_pool.pool_client import AksPoolClient
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 from aks_flex_node.agent.aks_pool.registration import (
+    MACHINE_FILE,
     MachineRecord,
     MachineRegistration,
     delete_registered,
-    read_record,
     refuse_other_record,
-    write_record,
 )
 from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.api.machine_identity import hash_machine_id
@@ -77,7 +76,7 @@ def host() -> RecordedHost:
 @pytest.fixture
 def registered(host: RecordedHost) -> RecordedHost:
     """A host that has registered the Machine m1 with the eTag e1."""
-    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    MACHINE_FILE.write(host, MachineRecord(str(POOL), "m1", "e1"))
     return host
 
 
@@ -99,7 +98,7 @@ def test_new_machine_is_recorded_before_it_is_created(host: RecordedHost) -> Non
     assert run(registration(pool)) == "e2"
     assert pool.puts == [WANTED]
     assert json.loads(pool.records[0] or b"") == {"pool": str(POOL), "name": "m1", "etag": ""}
-    assert read_record(host) == MachineRecord(str(POOL), "m1", "e2")
+    assert MACHINE_FILE.read(host) == MachineRecord(str(POOL), "m1", "e2")
 
 
 @pytest.mark.parametrize(("node", "warned"), [("M1", False), ("other", True)])
@@ -150,13 +149,13 @@ def test_newer_settings_of_the_machine_are_left_to_the_daemon(
 @pytest.mark.parametrize("recorded", [None, MachineRecord(str(POOL), "other")])
 def test_running_machine_of_another_host_is_refused(host: RecordedHost, recorded: MachineRecord | None) -> None:
     if recorded:
-        write_record(host, recorded)
+        MACHINE_FILE.write(host, recorded)
     pool = FakePool(host, replace(UNMARKED, vm_state="Running"))
     with pytest.raises(FlexError, match="another host") as caught:
         registration(pool).start()
     assert caught.value.name == "machine-on-another-host"
     assert POOL.delete_machine_command("m1") in caught.value.hint
-    assert read_record(host) == recorded
+    assert MACHINE_FILE.read(host) == recorded
 
 
 @pytest.mark.parametrize(
@@ -172,14 +171,14 @@ def test_second_machine_for_one_host_is_refused(
     host: RecordedHost, record: MachineRecord | None, is_refused: bool
 ) -> None:
     if record:
-        write_record(host, record)
+        MACHINE_FILE.write(host, record)
     expected = pytest.raises(FlexError, match="is registered as Machine") if is_refused else nullcontext()
     with expected:
         refuse_other_record(host, POOL, "m1")
 
 
 def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
-    write_record(host, MachineRecord(str(POOL).upper(), "M1", "e1"))
+    MACHINE_FILE.write(host, MachineRecord(str(POOL).upper(), "M1", "e1"))
     assert run(registration(FakePool(host, replace(THERE, vm_state="Running")))) == "e1"
     assert run(registration(FakePool(host, replace(UNMARKED, vm_state="Running")))) == "e2", "it gets the mark"
 
@@ -187,7 +186,7 @@ def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
 @pytest.mark.parametrize("recorded", [None, MachineRecord(str(POOL), "m1", "e1")])
 def test_machine_with_the_mark_of_another_host_is_refused(host: RecordedHost, recorded: MachineRecord | None) -> None:
     if recorded:
-        write_record(host, recorded)  # for example on a copy of the disk
+        MACHINE_FILE.write(host, recorded)  # for example on a copy of the disk
     pool = FakePool(host, replace(THERE, tags={OWNER_TAG: "another"}))
     with pytest.raises(FlexError, match="another host"):
         registration(pool).start()

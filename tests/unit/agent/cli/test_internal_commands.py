@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, write_facts
+from aks_flex_node.agent.aks_pool.pool_facts import POOL_FACTS_FILE, PoolFacts
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import management
 from aks_flex_node.agent.cli import main
@@ -195,7 +195,7 @@ def test_stored_pool_settings_complete_the_file_of_a_joined_node(
     kubelet = {"serverURL": "https://api.example:443"}
     settings = {"kubernetes": {"version": "1.34.2"}, "node": {"labels": {"a": "pool"}, "kubelet": kubelet}}
     host = RecordedHost()
-    write_facts(host, PoolFacts(str(POOL), settings))
+    POOL_FACTS_FILE.write(host, PoolFacts(str(POOL), settings))
     monkeypatch.setattr(context, "RealHost", lambda: host)
     (machine / "file").write_text(json.dumps({"node": {"labels": {"b": "file"}}}))
     (machine / "current").unlink()

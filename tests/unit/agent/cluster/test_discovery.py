@@ -46,10 +46,10 @@ def test_discovery_stores_address_and_ca_without_the_credential() -> None:
     host = empty_host()
     assert discovery.needs_discovery(INCOMPLETE)
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
-    discovery.store_facts(host, discovery.discover(INCOMPLETE, Azure()))
+    discovery.FACTS_FILE.write(host, discovery.discover(INCOMPLETE, Azure()))
     assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
     assert host.mode_of(CLUSTER_FACTS) == 0o600
-    complete = discovery.with_facts(INCOMPLETE, discovery.stored_facts(host))
+    complete = discovery.with_facts(INCOMPLETE, discovery.FACTS_FILE.read(host))
     assert not discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
@@ -102,7 +102,7 @@ def test_unreadable_stored_cluster_facts_are_ignored(text: bytes) -> None:
     host = empty_host()
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
     host.apply(WriteFile(CLUSTER_FACTS, text, 0o600))
-    assert discovery.stored_facts(host) is None
+    assert discovery.FACTS_FILE.read(host) is None
 
 
 @pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])

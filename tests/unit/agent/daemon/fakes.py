@@ -12,9 +12,9 @@ from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.job_records.job_result import RESULT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import ManagedNode
-from aks_flex_node.agent.paths import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import SignInError
@@ -162,7 +162,7 @@ class FakeHost(RecordedHost):
         done = JobResult(JobKind(self.works[-1]), JobStatus.DONE, at=str(len(self.works)))
         outcome = self.outcomes.pop(0) if self.outcomes else done
         if outcome:
-            write_result(self, JOB_RESULT, outcome)
+            RESULT.write(self, outcome)
         return CommandResult(0)
 
 

@@ -13,12 +13,12 @@ from aks_flex_node.agent.daemon.session import SETTLE_SECONDS, FilesChanged, Pol
 from aks_flex_node.agent.job_records.job_result import (
     JOB_KILLED,
     JOB_UNIT,
+    RESULT,
     JobKind,
     JobResult,
     JobStatus,
-    write_result,
 )
-from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from tests.unit.agent.daemon.fakes import OLD, WELL, FakeHost, bundle, eventually, kept, put, settings
 from tests.unit.agent.daemon.harness import CHANGED, GOOD, LOST, NEWS, PORTAL, Life
@@ -120,7 +120,7 @@ def test_restarted_daemon_waits_for_the_running_job(start_daemon: StartDaemon) -
     assert life.condition("CertificateExpiring")["status"] == "False"
     put(life.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
     put(life.host, NEXT_CONFIG, b"")
-    write_result(life.host, JOB_RESULT, DONE)
+    RESULT.write(life.host, DONE)
     life.host.apply(StopUnit(JOB_UNIT))
     life.ends_work()
     assert (life.working, life.state.last_applied) == (None, DONE.at)
@@ -129,14 +129,14 @@ def test_restarted_daemon_waits_for_the_running_job(start_daemon: StartDaemon) -
 
 def test_restarted_daemon_reads_the_result_of_a_finished_job(start_daemon: StartDaemon) -> None:
     life = Life()
-    write_result(life.host, JOB_RESULT, replace(DONE, version="1"))
+    RESULT.write(life.host, replace(DONE, version="1"))
     assert start_daemon(life).state.last_applied == DONE.at
 
 
 def test_failed_update_is_not_retried_immediately_after_a_restart(start_daemon: StartDaemon) -> None:
     life = Life()
     life.stores_config()
-    write_result(life.host, JOB_RESULT, WAITS)
+    RESULT.write(life.host, WAITS)
     assert start_daemon(life).host.works == []
     life.waits(RETRY_SECONDS[0])
     life.runs("update")

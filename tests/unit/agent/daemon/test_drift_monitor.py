@@ -71,7 +71,7 @@ def repair(drift: DriftMonitor, times: int = MAX_REPAIRS) -> None:
 @pytest.mark.parametrize("stage", UpdateStage)
 def test_changes_of_an_unverified_update_are_not_drift(stage: UpdateStage) -> None:
     scene = Scene()
-    update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", stage))
+    update_journal.JOURNAL.write(scene.host, UpdateJournal("2 x", "2", stage))
     drift = changed(scene)
     prepares = stage is UpdateStage.PREPARING
     assert (TOML in subjects(drift.check())) == prepares

@@ -15,7 +15,6 @@ from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import PollEvent, open_session
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-from aks_flex_node.host import records
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import (
@@ -161,7 +160,7 @@ FULL = DaemonState(
 
 def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
-    records.write_record(host, DAEMON_STATE, FULL)
+    daemon_state.STATE.write(host, FULL)
     assert daemon_state.read(host) == FULL
     assert host.mode_of(DAEMON_STATE) == 0o600
 

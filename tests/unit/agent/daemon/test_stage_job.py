@@ -14,10 +14,9 @@ from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SEC
 from aks_flex_node.agent.daemon.stage_job import MAX_TARGETS, TARGETS_SECONDS
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, STAGE_UNIT, JobKind, JobResult, JobStatus
-from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG, STAGING_RESULT
+from aks_flex_node.agent.paths import NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove, StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.daemon.fakes import (
@@ -65,14 +64,14 @@ class StagingHost(FakeHost):
             number = str(len(self.works))
             known = staging_config.read_config(self)
             named = replace(outcome, version=known.identity if known else staging_config.LEFTOVERS, at=number)
-            job_result.write_result(self, STAGING_RESULT, named)
+            job_result.STAGING.write(self, named)
         return CommandResult(0)
 
     def _stage(self) -> JobResult:
         if known := staging_config.read_config(self):
             stage(self, known.identity)
         else:
-            self.apply(Remove(staging_config.record_file(FOLDER)))
+            self.apply(Remove(staging_config.record_file(FOLDER).path))
             self.apply(Remove(FOLDER))
         return JobResult(JobKind.STAGE, JobStatus.DONE)
 
@@ -80,7 +79,7 @@ class StagingHost(FakeHost):
 def stage(host: FakeHost, identity: str) -> None:
     for folder in ("/var", "/var/lib", "/var/lib/aks-flex-node", "/var/lib/aks-flex-node/artifacts", FOLDER):
         host.apply(MakeDirectory(folder))
-    records.write_record(host, staging_config.record_file(FOLDER), staging_config.StagedPrograms(identity, ()))
+    staging_config.record_file(FOLDER).write(host, staging_config.StagedPrograms(identity, ()))
 
 
 @dataclass
@@ -230,7 +229,7 @@ def test_staging_keeps_its_pause_when_the_daemon_restarts(start_daemon: StartDae
     staging_config.store_config(host, FIVE)
     known = staging_config.read_config(host)
     assert known
-    job_result.write_result(host, STAGING_RESULT, replace(FAILED, version=known.identity))
+    job_result.STAGING.write(host, replace(FAILED, version=known.identity))
     life = start_daemon(host=host)
     assert host.works == []
     assert condition(life)
@@ -267,7 +266,7 @@ def test_staging_refused_by_policy_is_retried_when_it_changes(life: StagingLife)
 def test_staged_programs_that_vanish_are_staged_again(life: Life) -> None:
     orders(life)
     life.ends_work()
-    life.host.apply(Remove(staging_config.record_file(FOLDER)))
+    life.host.apply(Remove(staging_config.record_file(FOLDER).path))
     assert "stagedPoolRevision" not in report(life)
     life.waits(1)
     life.runs("stage", "stage")

@@ -11,16 +11,16 @@ from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from tests.hosts.recorded import RecordedHost
 
-FILE = "/var/lib/aks-flex-node/job-result.json"
+FILE = job_result.RESULT
 GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 
 def test_job_result_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", retryable=True)
-    job_result.write_result(host, FILE, outcome)
-    assert job_result.read_result(host, FILE) == outcome
-    assert host.mode_of(FILE) == 0o600
+    FILE.write(host, outcome)
+    assert FILE.read(host) == outcome
+    assert host.mode_of(FILE.path) == 0o600
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ def test_job_result_round_trips_and_is_mode_0600() -> None:
     ],
 )
 def test_malformed_job_result_reads_as_none(text: str) -> None:
-    assert job_result.read_result(RecordedHost({FILE: text}), FILE) is None
+    assert FILE.read(RecordedHost({FILE.path: text})) is None
 
 
 def test_unknown_fields_of_a_job_result_are_ignored() -> None:
-    found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "later": 1})}), FILE)
+    found = FILE.read(RecordedHost({FILE.path: json.dumps({**GOOD, "later": 1})}))
     assert found
     assert found.kind == JobKind.UPDATE

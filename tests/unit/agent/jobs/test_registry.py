@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import Job, run_job
 from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.host.records import RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +27,10 @@ FAILED = JobResult(JobKind.UPDATE, JobStatus.FAILED, "agent-update-failed")
 def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[JobResult]]:
     written: list[JobResult] = []
 
-    def write(_host: Host, _path: str, result: JobResult) -> None:
+    def write(_file: RecordFile[JobResult], _host: Host, result: JobResult) -> None:
         written.append(result)
 
-    monkeypatch.setattr(job_result, "write_result", write)
+    monkeypatch.setattr(RecordFile, "write", write)
     before = signal.getsignal(signal.SIGHUP)
     yield written
     signal.signal(signal.SIGHUP, before)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.job_records.job_result import JOB_UNIT, JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.job_records.job_result import JOB_UNIT, RESULT, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JobRunner, find_signal, job_command
-from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.daemon.fakes import FakeHost
@@ -58,7 +57,7 @@ def test_second_job_is_refused_until_the_first_result_is_cleared() -> None:
 
 def test_old_job_result_is_not_taken_for_a_new_one() -> None:
     host = FakeHost()
-    write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1"))
+    RESULT.write(host, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1"))
     host.outcomes = [None]
     outcome = updated_on(host)
     assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "JobExited", True)
@@ -101,7 +100,7 @@ class EndingJobHost(FakeHost):
     def unit(self, name: str) -> UnitState:
         self.looks += 1
         if self.looks == 4:
-            write_result(self, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2"))
+            RESULT.write(self, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2"))
             self.apply(StopUnit(name))
         return super().unit(name)
 
@@ -145,7 +144,7 @@ def test_result_of_an_earlier_job_is_not_taken_for_that_of_an_adopted_one() -> N
     host = EndingJobHost()
     host.apply(StartUnit(JOB_UNIT))
     host.looks = 4  # ends without a result
-    write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2001-01-01T00:00:00Z"))
+    RESULT.write(host, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2001-01-01T00:00:00Z"))
     works, heard = works_on(host)
     assert works.adopt_running()
     host.apply(StopUnit(JOB_UNIT))

@@ -14,7 +14,6 @@ from aks_flex_node.agent.paths import STAGING_CONFIG
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.reconcile.program_stager import ProgramStager, tree_name
 from aks_flex_node.errors import ArtifactError, DiskFullError
-from aks_flex_node.host import records
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.config.builders import CLUSTER_ID, Settings
@@ -120,7 +119,7 @@ def test_staging_is_repeatable_and_another_config_is_not_staged(scene: StagingSc
 
 def test_staged_tree_that_vanished_is_noticed(scene: StagingScene) -> None:
     scene.stage()
-    staged = records.read_record(scene.host, staging_config.record_file(FOLDER), staging_config.StagedPrograms)
+    staged = staging_config.record_file(FOLDER).read(scene.host)
     assert staged
     scene.host.apply(Remove(f"{FOLDER}/{staged.trees[0]}"))
     assert scene.status.staged_revision == 0

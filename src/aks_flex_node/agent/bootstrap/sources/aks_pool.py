@@ -11,7 +11,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import machine_document, registration
 from aks_flex_node.agent.aks_pool.bootstrap_data import TOKEN
 from aks_flex_node.agent.aks_pool.pool_client import open_pool
-from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source, write_facts
+from aks_flex_node.agent.aks_pool.pool_facts import POOL_FACTS_FILE, PoolFacts, config_source
 from aks_flex_node.agent.aks_pool.pool_ids import (
     check_machine_name,
     configured_pool,
@@ -115,7 +115,7 @@ class FromPool(FromLocalFile):
 
     def persist(self, engine: Engine) -> None:
         if self.facts:
-            write_facts(engine.host, self.facts)
+            POOL_FACTS_FILE.write(engine.host, self.facts)
 
     @contextlib.contextmanager
     def register(self, engine: Engine, note: NoteProgress) -> Iterator[Registration]:
@@ -141,7 +141,7 @@ class FromPool(FromLocalFile):
             yield Registration(machine.start, machine.finish)
 
     def describe_node(self, config: NodeConfig) -> str:
-        record = registration.read_record(self.host)
+        record = registration.MACHINE_FILE.read(self.host)
         if config_source_kind(config) == "aksPool" and record:
             return f"The node is Machine {record.name} of {self.pool}."
         return (
@@ -170,7 +170,7 @@ def machine_cleanup(engine: Engine, note: NoteProgress) -> Callable[[], list[str
 
     The role of a node does not include this action, so the operator is asked after the node's identity.
     """
-    record = registration.read_record(engine.host)
+    record = registration.MACHINE_FILE.read(engine.host)
     if record is None:
         return None
     pool, config = parse_pool_id(record.pool), engine.config

@@ -76,7 +76,7 @@ class UpdateJob:
                     f"{CURRENT_CONFIG} does not exist, so a rollback is impossible.",
                     "Join the machine again with a new URL: `aks-flex-rp node join-command --name NAME`.",
                 )
-            journal = update_journal.read_journal(host)
+            journal = update_journal.JOURNAL.read(host)
             if journal and journal.stage is UpdateStage.ROLLING_BACK:
                 return self._roll_back(current, journal)
             if journal and journal.identity == current.identity:
@@ -119,21 +119,21 @@ class UpdateJob:
             except FlexError as error:
                 return self._decline(
                     current,
-                    update_journal.read_journal(self.operations.host),
+                    update_journal.JOURNAL.read(self.operations.host),
                     _rejected_before_change(error),
                     stored.version,
                 )
             journal = journal.at(
                 UpdateStage.APPLYING, identity=stored.identity, version=stored.version, services=services
             )
-            update_journal.write_journal(self.operations.host, journal)
+            update_journal.JOURNAL.write(self.operations.host, journal)
             return self._apply(engine, current, stored, journal)
 
     def _check_admission(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
     ) -> JobResult | None:
         """Returns why the update cannot run now, or None; permanent reasons before temporary ones."""
-        operations, failure = self.operations, update_journal.read_failure(self.operations.host)
+        operations, failure = self.operations, update_journal.FAILURE.read(self.operations.host)
         found = operations.check_admission(current, stored, difference, failure)
         return found or admission.check_maintenance_window(difference, stored.config, operations.now())
 
@@ -158,7 +158,7 @@ class UpdateJob:
         )  # an earlier update was superseded after it had changed the machine
         journal = touched or UpdateJournal(stored.identity, stored.version)
         if not touched:
-            update_journal.write_journal(
+            update_journal.JOURNAL.write(
                 self.operations.host, journal
             )  # after a crash, the next run knows that it must uncordon the Node
         if difference.needs_drain:
@@ -216,8 +216,8 @@ class UpdateJob:
             message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
             return JobResult.of(JobKind.UPDATE, error, message=message, version=journal.version)
         self.operations.clear_rollback(current.config)
-        update_journal.remove_failure(self.operations.host)
-        update_journal.remove_journal(self.operations.host)
+        update_journal.FAILURE.remove(self.operations.host)
+        update_journal.JOURNAL.remove(self.operations.host)
         message = f"Configuration {journal.version} is in effect."
         return replace(_result(JobStatus.DONE, message=message, version=journal.version), node_uid=uid)
 
@@ -240,7 +240,7 @@ class UpdateJob:
         try:
             if journal:
                 self.operations.uncordon(current.config)
-                update_journal.remove_journal(self.operations.host)
+                update_journal.JOURNAL.remove(self.operations.host)
         except ClusterError as error:  # retried sooner than the update itself
             message = f"{admission.message} Also, the node is still cordoned: {error.message}"
             return JobResult.of(JobKind.UPDATE, error, message=message, version=version)
@@ -249,7 +249,7 @@ class UpdateJob:
     def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
         """Applies the previous configuration, checks the node's health, and records the failed configuration."""
         cause = journal.cause or RollbackCause("unknown", "Unknown cause.")
-        update_journal.write_journal(self.operations.host, journal)
+        update_journal.JOURNAL.write(self.operations.host, journal)
         self.operations.progress.note(f"Rolling back: {cause.message}")
         try:
             with self.operations.open_engine(current.config) as engine:
@@ -261,7 +261,7 @@ class UpdateJob:
                 engine.sync_to_disk()
                 engine.events.emit("rolled-back", cause.message, "error", error=cause.name, version=journal.version)
             if not cause.passing:
-                update_journal.write_failure(self.operations.host, _failed_update(journal, cause))
+                update_journal.FAILURE.write(self.operations.host, _failed_update(journal, cause))
             self.operations.label(current.config)
             self.operations.uncordon(current.config)
         except FlexError as error:
@@ -269,7 +269,7 @@ class UpdateJob:
         if not cause.passing:
             message = f"The update to configuration {journal.version} was rolled back: {cause.message}"
             self.operations.report_rollback(current.config, cause.name, message)
-        update_journal.remove_journal(self.operations.host)
+        update_journal.JOURNAL.remove(self.operations.host)
         result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
         outcome = _result(
             result, cause.name, cause.message, _rollback_hint(cause), journal.version, retryable=cause.passing

@@ -310,7 +310,7 @@ def test_manually_fetched_config_replaces_a_stuck_update(stage: UpdateStage) -> 
     scene.cluster.pods = [pod()]
     cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
     before = update_journal.NodeBaseline("v1.33.13", "containerd://1.7.29")
-    update_journal.write_journal(
+    update_journal.JOURNAL.write(
         scene.host, update_journal.UpdateJournal("2 x", "2", stage, ("kubelet.service",), before)
     )
 
@@ -332,7 +332,7 @@ def test_update_works_when_the_node_state_file_is_lost() -> None:
 def test_refused_update_on_a_cordoned_node_is_retried_until_uncordoned() -> None:
     scene = Scene().wants({"kubernetes.version": "1.32.1"})
     cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
-    update_journal.write_journal(scene.host, update_journal.UpdateJournal("2 x", "2"))
+    update_journal.JOURNAL.write(scene.host, update_journal.UpdateJournal("2 x", "2"))
     scene.cluster.away = AWAY
     outcome = scene.run()
     assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, AWAY.name, True)

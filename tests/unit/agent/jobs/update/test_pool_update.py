@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JobStatus
-from aks_flex_node.agent.job_records.update_journal import read_failure
+from aks_flex_node.agent.job_records.update_journal import FAILURE
 from aks_flex_node.host.actions import RestartUnit
 from tests.unit.agent.builders import Ready
 from tests.unit.agent.config.builders import CLUSTER_ID, Settings
@@ -183,7 +183,7 @@ def test_node_deleted_during_the_health_check_is_restored(deletions: int, result
     scene.cluster.probed = delete
     outcome = scene.run()
     assert (outcome.result, linked_version(scene.host)) == (result, "1.34.4"), outcome
-    assert not read_failure(scene.host), "the version is not the cause"
+    assert not FAILURE.read(scene.host), "the version is not the cause"
     if result is not JobStatus.DONE:
         assert "was deleted from the cluster" in outcome.message
         left[0], scene.cluster.missing = 0, False
