@@ -31,6 +31,7 @@ EXCEPTIONS = {
     "aks_flex_node.agent.artifacts.store": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.arc.azure_client": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.bootstrap.prerequisites": USES_A_LISTED_CLIENT,
+    "aks_flex_node.agent.bootstrap.sources.source": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.cluster.readiness": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.config_sources.pool_source": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.config_sources.provider_source": USES_A_LISTED_CLIENT,
