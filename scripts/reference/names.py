@@ -22,7 +22,7 @@ metrics and errors. `aks-flex-node explain NAME` prints the entry of a condition
 """
 AGENT_METRIC = re.compile(r'add\("(\w+)", "([^"]+)"')
 PROVIDER_METRIC = re.compile(
-    r"(?:(Counter|Gauge|Histogram)\(\s*|self\.(_outcomes)\(\s*|metrics\.(watch)\(\s*)"
+    r"(?:(counter|gauge|histogram)\(\s*|self\.(_outcomes)\(\s*|metrics\.(watch)\(\s*)"
     r'"(?:aks_flex_rp_)?(\w+)",\s*"([^"]+)"'
 )
 
@@ -76,7 +76,7 @@ def metric_rows() -> list[tuple[str, str]]:
     )
     rows = [(f"`aks_flex_node_{name}`", text) for name, text in AGENT_METRIC.findall(agent)]
     for kind, outcomes, _, name, text in PROVIDER_METRIC.findall(provider):
-        suffix = "_total" if kind == "Counter" or outcomes else ""
+        suffix = "_total" if kind == "counter" or outcomes else ""
         rows.append((f"`aks_flex_rp_{name}{suffix}`", text))
     return rows
 
