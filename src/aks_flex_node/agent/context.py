@@ -126,7 +126,7 @@ def load_config(
     """
     stored = Path(CURRENT_CONFIG)
     chosen = selection.files
-    if not chosen and (is_managed() or has_pool_source()):
+    if not chosen and stored_source() in {"provider", "aksPool"}:
         chosen = (stored,)
     if not chosen and (found := files.find_config(os.environ, files.CONFIG_DIRECTORY)):
         chosen = (found,)
@@ -212,15 +212,11 @@ def load_stored(host: Host, path: str) -> NodeConfig:
 
 def is_managed() -> bool:
     """Returns whether this machine has the daemon's unit and a configuration from the provider."""
-    return _stored_source() == "provider"
+    return stored_source() == "provider"
 
 
-def has_pool_source() -> bool:
-    """Returns whether this machine has the daemon's unit, and follows its Machine in an AKS pool."""
-    return _stored_source() == "aksPool"
-
-
-def _stored_source() -> ConfigSourceKind | None:
+def stored_source() -> ConfigSourceKind | None:
+    """Returns from where the configuration of a machine with the daemon's unit comes, or None on another machine."""
     if not (Path(UNIT_FILE).exists() and os.path.lexists(CURRENT_CONFIG)):
         return None
     try:

@@ -183,7 +183,7 @@ def test_pool_node_uses_its_stored_config_over_the_config_file(machine: Path) ->
     (machine / "unit").touch()
     azure = {"targetCluster": {"resourceId": CLUSTER_ID}, "targetAgentPoolName": "edge", "managedIdentity": {}}
     (machine / "current").write_text(json.dumps({"config": {"azure": azure, "node": {"maxPods": 11}}}))
-    assert context.has_pool_source()
+    assert context.stored_source() == "aksPool"
     assert not context.is_managed()
     assert context.load_config(ConfigSelection()).config.node.max_pods == 11
     assert context.load_config(ConfigSelection(pool=POOL)).origins["azure.targetAgentPoolName"] == "flag --aks-pool"
