@@ -11,7 +11,16 @@ from tests.browser.fleet_data import HOSTILE
 from tests.browser.navigation import fill_in, post, press, sign_in, sign_in_by_entra, text_of
 from tests.browser.providers import running_pages
 from tests.browser.viewports import Screen
-from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, preview
+from tests.browser.wizard import (
+    CANARY,
+    CLIENT,
+    begin,
+    choose_principal,
+    command_on,
+    create,
+    create_with_token,
+    preview,
+)
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -152,6 +161,22 @@ def test_create_page_never_shows_client_secret_again(provider: Provider, open_pa
     assert bundle.json["config"]["azure"]["servicePrincipal"]["clientSecret"] == CANARY
     assert CANARY not in page.content()
     assert CANARY not in provider.running.log
+
+
+def test_node_is_as_its_pool_unless_the_form_says_otherwise(provider: Provider, open_page: Opened) -> None:
+    node = {"unbootstrapOnDelete": False, "updatePolicy": {"paused": True}}
+    provider.running.admin.put_pool("quiet", {"continuousMonitoring": False, "nodeConfig": node})
+    page = open_page()
+    create_with_token(page, provider, "alone-1")
+    assert properties(provider, "alone-1")["continuousMonitoring"] is True
+    page.goto(f"{provider.url}/ui/create")
+    fill_in(page, {"Node name": "quiet-1", "Pool": "quiet"})
+    page.get_by_label("Pause changes").select_option("no")
+    create(page)
+    page.wait_for_url("**/joining")
+    made = properties(provider, "quiet-1")
+    assert made["effective"]["continuousMonitoring"] is False
+    assert made["effective"]["nodeConfig"] == {**node, "updatePolicy": {"paused": False}, "maxPods": 110}
 
 
 def test_create_does_not_overwrite_node_created_concurrently(provider: Provider, open_page: Opened) -> None:
