@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # The arguments that are visible names: type and reason of a condition, reason of a result.
-NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "JobResult": (2,)}
+NAMES = {"condition": (0, 1), "_condition": (0, 2), "_cause": (1,), "_result": (1,), "JobResult": (2,)}
 PACKAGES = (
     *("aks_flex_node/agent/daemon", "aks_flex_node/agent/jobs", "aks_flex_node/agent/drift"),
     *("aks_flex_rp/resource", "aks_flex_rp/nodes"),
