@@ -27,7 +27,7 @@ class _UniqueKeys(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if str(key.value) in seen:
-                raise yaml.MarkedYAMLError(problem=f"repeats {str(key.value)[:80]!r}", problem_mark=key.start_mark)
+                raise ValueError(f"line {key.start_mark.line + 1} repeats {str(key.value)[:80]!r}")
             seen.add(str(key.value))
         return node
 
@@ -36,13 +36,9 @@ def parse(content: bytes) -> Any:
     """Parses JSON or YAML to values of JSON. Raises ValueError for others, and for a key that is repeated."""
     try:
         return _json_value(_UniqueKeys(content).get_single_data())
-    except yaml.MarkedYAMLError as error:
-        mark, problem = error.problem_mark or error.context_mark, str(error.problem)
-        # The text of other problems can quote the file, which may contain secrets.
-        what = problem if problem.startswith("repeats ") else "is neither JSON nor YAML"
-        raise ValueError(f"line {mark.line + 1} {what}" if mark else f"it {what}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise ValueError("it is neither JSON nor YAML") from None
+    except (yaml.YAMLError, RecursionError) as error:  # its text can quote the file, which may contain secrets
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"{f'line {mark.line + 1}' if mark else 'it'} is neither JSON nor YAML") from None
 
 
 def _json_value(value: Any) -> Any:

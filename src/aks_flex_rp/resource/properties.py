@@ -100,21 +100,11 @@ def _section(
 
 
 def _unknown(known: Mapping[str, Any], *path: str) -> Problem:
-    if ".".join(path[1:]) in machine_settings():
+    own = ".".join(path[1:]).replace("nodeConfig.", "node.", 1)
+    setters = {key.setting.who for key in keys() if known and f"{key.path}.".startswith(f"{own}.")}
+    if setters == {MACHINE}:
         return Problem(json_path(*path), "Only the administrator of the machine can set it. Remove it.")
     return unknown_property(known, *path)
-
-
-@cache
-def machine_settings() -> frozenset[str]:
-    """Returns what only the administrator of a machine can set, as people look for it in the API: also sections."""
-    own: set[str] = set()
-    others: set[str] = set()
-    for key in keys():
-        steps = key.path.replace("node.", "nodeConfig.", 1).split(".")
-        paths = own if key.setting.who == MACHINE else others
-        paths.update(".".join(steps[:end]) for end in range(1, len(steps) + 1))
-    return frozenset(own - others)
 
 
 def _missing(document: Document) -> Iterator[Problem]:
