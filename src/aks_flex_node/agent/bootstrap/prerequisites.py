@@ -4,6 +4,7 @@ provider. Also reverts them.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,12 @@ from aks_flex_node.agent.provider.provider_client import (
 )
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, Phase
+from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, VPN_PHASES, Phase
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from aks_flex_node.agent.cluster.discovery import ClusterFacts
     from aks_flex_node.agent.progress import NoteProgress
@@ -83,8 +84,7 @@ def prerequisite_stages(engine: Engine, note: NoteProgress) -> list[Prerequisite
     if config.azure.arc.enabled:
         from aks_flex_node.agent.arc.registration import ArcRegistration
 
-        states = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
-        found.append(PrerequisiteStage(phases.ARC, *states, ArcRegistration(engine, note).run))
+        found.append(PrerequisiteStage(phases.ARC, *ARC_PHASES, ArcRegistration(engine, note).run))
     if config.azure.vpn.enabled:
         from aks_flex_node.agent.vpn.connection import VpnConnection
 
@@ -92,8 +92,7 @@ def prerequisite_stages(engine: Engine, note: NoteProgress) -> list[Prerequisite
             VpnConnection(engine, note).run()
             grant_vpn_renewal(engine, note)
 
-        states = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
-        found.append(PrerequisiteStage(phases.VPN, *states, connect))
+        found.append(PrerequisiteStage(phases.VPN, *VPN_PHASES, connect))
     return found
 
 
@@ -117,14 +116,9 @@ def register_with_arc(engine: Engine, note: NoteProgress) -> None:
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
     initialize(engine, ProgressReporter())
-    _save_arc_phase(engine, Phase.ARC_REGISTERING)
-    try:
+    with record_stage(engine, phases.ARC.name, ARC_PHASES, earlier=(Phase.NOT_STARTED,)):
         ArcRegistration(engine, note).run(verify_again=True)
         grant_vpn_renewal(engine, note)
-    except FlexError as error:
-        _save_arc_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
-        raise
-    _save_arc_phase(engine, Phase.ARC_REGISTERED)
 
 
 def unregister_from_arc(engine: Engine, note: NoteProgress) -> list[str]:
@@ -132,7 +126,7 @@ def unregister_from_arc(engine: Engine, note: NoteProgress) -> list[str]:
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
     remaining = ArcRegistration(engine, note).unregister()
-    _save_arc_phase(engine, Phase.NOT_STARTED)
+    _save_phase(engine, Phase.NOT_STARTED, ARC_PHASES)
     return remaining
 
 
@@ -149,10 +143,25 @@ def refuse_arc_in_use(config: NodeConfig) -> None:
         )
 
 
-def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
-    """Saves the Arc phase unless the machine is already in a later phase of the join."""
+@contextlib.contextmanager
+def record_stage(
+    engine: Engine, name: str, stage: tuple[Phase, Phase, Phase], *, earlier: Sequence[Phase]
+) -> Iterator[None]:
+    """Records the phases of a prerequisite outside of a join, unless the machine is already in a later phase."""
+    started, completed, failed = stage
+    replaced = (*earlier, *stage)
+    _save_phase(engine, started, replaced)
+    try:
+        yield
+    except FlexError as error:
+        _save_phase(engine, failed, replaced, step=name, error=error.name, message=error.message)
+        raise
+    _save_phase(engine, completed, replaced)
+
+
+def _save_phase(engine: Engine, phase: Phase, replaced: Sequence[Phase], **changes: str) -> None:
     state = node_state.load(engine.host, engine.config)
-    if state.phase is Phase.NOT_STARTED or state.phase in ARC_PHASES:
+    if state.phase in replaced:
         node_state.save(engine.host, engine.config, state.with_phase(phase, **changes))
 
 
@@ -168,7 +177,10 @@ def connect_vpn(engine: Engine, note: NoteProgress, *, auto_provision: bool, ado
         )
     initialize(engine, ProgressReporter())
     context.open_log_file(engine)
-    VpnConnection(engine, note, make=auto_provision, adopt=adopt, renew=renew).run()
+    with record_stage(
+        engine, phases.VPN.name, VPN_PHASES, earlier=(Phase.NOT_STARTED, Phase.NODE_FAILED, *ARC_PHASES)
+    ):
+        VpnConnection(engine, note, make=auto_provision, adopt=adopt, renew=renew).run()
     grant_vpn_renewal(engine, note)
 
 
@@ -183,7 +195,7 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
         disconnect.remove_gateway(connection.records, engine.config, connection.environment, progress.message)
     remaining = connection.remove_from_azure()
     engine.remove(COMPONENT, progress.warning)
-    connection.reset_phase()
+    _save_phase(engine, Phase.NOT_STARTED, VPN_PHASES)
     return remaining
 
 

@@ -30,9 +30,9 @@ class Phase(Enum):
     RESETTING = "Resetting"
 
 
-ARC_PHASES = frozenset((Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED))
-VPN_PHASES = frozenset((Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED))
-PRE_JOIN_PHASES = frozenset((Phase.NOT_STARTED, Phase.NODE_FAILED)) | ARC_PHASES | VPN_PHASES
+# When a prerequisite has started, is completed, and has failed.
+ARC_PHASES = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
+VPN_PHASES = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
 
 
 @frozen

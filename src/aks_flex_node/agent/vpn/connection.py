@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
 from aks_flex_node.agent.http.download_options import parse_ip_address
-from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import PRE_JOIN_PHASES, VPN_PHASES, Phase
 from aks_flex_node.agent.vpn import client_profile, disconnect, local_state, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.dependencies import ApiServerReachability, VpnEnvironment
@@ -23,11 +21,11 @@ from aks_flex_node.agent.vpn.local_state import VpnRecordStore, certificate_file
 from aks_flex_node.agent.vpn.openvpn import diagnose
 from aks_flex_node.agent.vpn.virtual_network import NETWORK_API, VirtualNetwork
 from aks_flex_node.azure.operations import started_operation, wait_for_operation
-from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.client_profile import ClientProfile
@@ -76,23 +74,21 @@ class VpnConnection:
         if not self.config.azure.vpn.enabled:
             return
         if not self._is_settled():
-            with self._phase_recorded():
-                # The unit starts when its configuration exists.
-                if self.host.stat(PROGRAM) is None:
-                    self.note("installing OpenVPN")
-                    with contextlib.suppress(MachineError):
-                        self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
-                if self.host.stat(PROGRAM) is None:
-                    raise MachineError(
-                        "openvpn-not-found",
-                        f"OpenVPN ({PROGRAM}) is missing and could not be installed.",
-                        "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
-                    )
-                self.engine.apply(COMPONENT)
-                with self.environment.operator_client(self.config) as arm:
-                    self._establish(arm)
+            # The unit starts when its configuration exists.
+            if self.host.stat(PROGRAM) is None:
+                self.note("installing OpenVPN")
+                with contextlib.suppress(MachineError):
+                    self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
+            if self.host.stat(PROGRAM) is None:
+                raise MachineError(
+                    "openvpn-not-found",
+                    f"OpenVPN ({PROGRAM}) is missing and could not be installed.",
+                    "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
+                )
+            self.engine.apply(COMPONENT)
+            with self.environment.operator_client(self.config) as arm:
+                self._establish(arm)
             self.engine.events.emit("vpn-connected", f"The VPN through {self.records.current.gateway} is connected")
-        self._record_phase(Phase.VPN_CONNECTED)
         # Updates the machine's address, because the API server may now be reached from another one.
         self.engine.machine = local_state.with_stable_address(self.host, self.config, self.engine.machine)
 
@@ -248,26 +244,3 @@ class VpnConnection:
     def remove_from_azure(self) -> list[str]:
         """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""
         return disconnect.remove_from_gateways(self.records, self.config, self.environment, self.note)
-
-    def reset_phase(self) -> None:
-        """Resets the phase after the VPN was removed. The Arc phase is determined from Arc."""
-        state = node_state.load(self.host, self.config)
-        if state.phase in VPN_PHASES:
-            node_state.save(self.host, self.config, state.with_phase(Phase.NOT_STARTED))
-
-    @contextlib.contextmanager
-    def _phase_recorded(self) -> Iterator[None]:
-        self._record_phase(Phase.VPN_BOOTSTRAPPING)
-        try:
-            yield
-        except FlexError as error:
-            self._record_phase(Phase.VPN_FAILED, step="vpn", error=error.name, message=error.message)
-            raise
-
-    def _record_phase(self, phase: Phase, **changes: str) -> None:
-        """Records the phase before the join. The phase of a joined node does not change when it renews its
-        certificate.
-        """
-        state = node_state.load(self.host, self.config)
-        if state.phase in PRE_JOIN_PHASES and (changes or state.phase is not phase):
-            node_state.save(self.host, self.config, state.with_phase(phase, **changes))

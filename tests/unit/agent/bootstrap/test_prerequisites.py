@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.cli import exec_credential
 from aks_flex_node.agent.components.vpn import record_file
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.node_state import VPN_PHASES, Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
@@ -58,6 +59,33 @@ def test_vpn_removal_is_refused_for_a_node_behind_the_vpn(phase: Phase, enabled:
         prerequisites.refuse_vpn_in_use(engine_on(host, config))
     assert caught.value.name == "vpn-in-use"
     return None
+
+
+@pytest.mark.parametrize(
+    ("before", "during", "after"),
+    [
+        (Phase.NOT_STARTED, Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED),
+        (Phase.VPN_FAILED, Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED),
+        (Phase.NODE_JOINED, Phase.NODE_JOINED, Phase.NODE_JOINED),
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_prerequisite_outside_of_a_join_records_its_phases(
+    before: Phase, during: Phase, after: Phase, fails: bool
+) -> None:
+    engine = engine_on(empty_host(), config_of({}))
+    node_state.save(engine.host, engine.config, node_state.NodeState(phase=before))
+    with (
+        contextlib.suppress(MachineError),
+        prerequisites.record_stage(engine, "vpn", VPN_PHASES, earlier=[Phase.NOT_STARTED]),
+    ):
+        assert node_state.load(engine.host, engine.config).phase is during
+        if fails:
+            raise MachineError("vpn-away", "The VPN is away.")
+    state = node_state.load(engine.host, engine.config)
+    failure = (Phase.VPN_FAILED, "vpn", "vpn-away")
+    is_recorded = fails and before is not Phase.NODE_JOINED
+    assert (state.phase, state.step, state.error) == (failure if is_recorded else (after, "", ""))
 
 
 def test_azure_cleanup_steps_are_described() -> None:

@@ -53,7 +53,6 @@ def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> 
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
     assert site.azure.documents[NETWORK]["properties"]["subnets"][1]["properties"]["addressPrefix"] == "10.1.0.224/27"
     assert site.record.made == (SUBNET, ADDRESS, GATEWAY)
-    assert site.state.phase == Phase.VPN_CONNECTED
 
 
 def test_vpn_secrets_are_only_in_files_of_mode_0600(site: Site) -> None:
@@ -104,7 +103,6 @@ def test_gateway_is_not_created_when_auto_provision_is_off() -> None:
     site = Site(azure__vpn__autoProvision=False)
     site.refuses("vpn-gateway-not-found")
     assert not any(call.startswith("PUT") for call in site.azure.calls)
-    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED, "vpn-gateway-not-found")
     site.run(make=True)
     assert GATEWAY in site.azure.documents
 
