@@ -95,7 +95,7 @@ def remove_unused(engine: Engine) -> dict[str, int]:
 def unused_versions(engine: Engine) -> list[str]:
     """Returns the owned programs that the configuration does not require and no link points to."""
     specs = [component.desired(engine.config, engine.machine) for component in ALL]
-    records = {path: one for owned in engine.ledger.components.values() for path, one in owned.paths.items()}
+    records = dict(engine.ledger.records)
     desired = {program.path for spec in specs for program in spec.programs}
     links = {one.path for spec in specs for one in spec.resources if isinstance(one, Symlink)}
     links |= {path for path, record in records.items() if record.get("kind") == "link"}

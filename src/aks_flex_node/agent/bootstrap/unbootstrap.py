@@ -87,15 +87,14 @@ class Unbootstrap:
         if rebuild_ledger(self.engine):
             self.progress.note("ledger missing: using marked files; kernel settings remain until the next reboot")
         self._was_node = self.engine.ledger.exists
-        self._services = frozenset(name for one in self.engine.ledger.components.values() for name in one.services)
+        self._services = self.engine.ledger.services
         with self._collect_problem():  # a disk that cannot be written does not stop the removal of the rest
             self._set_damaged_state_aside()
             self._save_state()
         specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
         found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
         self._shared_dirs = frozenset(found | {self.engine.config.paths.install_dir})
-        records = {path: one for owned in self.engine.ledger.components.values() for path, one in owned.paths.items()}
-        for path, record in records.items():
+        for path, record in self.engine.ledger.records:
             copy = (record.get("original") or {}).get("copy")
             if copy and not is_intact_copy(self.engine.host, copy):
                 self.progress.note(

@@ -239,8 +239,7 @@ def run_preflight(
 ) -> None:
     """Runs the preflight checks before any change; raises MachineError on errors and reports warnings."""
     names = frozenset(component.name for component in components) if components else None
-    context = preflight.build_context(engine.host, engine.config, engine.machine, engine.ledger, components=names)
-    findings = preflight.run_checks(context, set(skip))
+    findings = preflight.run_checks(preflight.build_context(engine, names), set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # only before the first join

@@ -29,8 +29,7 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
     selection = context.ConfigSelection(config, sets)
     settings, _ = prerequisites.discover_cluster(context.load_config(selection).config, TerminalProgress())
     engine = context.make_engine(settings)
-    check_context = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
-    findings = checks.run_checks(check_context, set(skip or ()))
+    findings = checks.run_checks(checks.build_context(engine), set(skip or ()))
     if json:
         terminal.print_json(
             [

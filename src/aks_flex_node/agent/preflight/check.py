@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.preflight.network import NetworkProbe
-    from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -138,18 +138,16 @@ class PreflightContext:
             return False
 
 
-def build_context(
-    host: Host, config: NodeConfig, machine: Machine, ledger: Ledger, components: AbstractSet[str] | None = None
-) -> PreflightContext:
+def build_context(engine: Engine, components: AbstractSet[str] | None = None) -> PreflightContext:
     """Builds the context of this machine for the selected components (default: all)."""
     from aks_flex_node.agent.components.catalog import SEQUENCE
     from aks_flex_node.agent.preflight.network import NetworkProbe
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
+    host, config, machine, ledger = engine.host, engine.config, engine.machine, engine.ledger
     if config.azure.service_principal or config.azure.workload_identity:
         import azure.identity  # noqa: F401 - before threads start: concurrent imports can deadlock
 
-    records = [item for owned in ledger.components.values() for item in owned.paths.items()]
     desired = {component.name: component.desired(config, machine) for component in SEQUENCE}
     known = PreflightContext(
         host,
@@ -160,9 +158,9 @@ def build_context(
         time.time,
         tuple(spec for name, spec in desired.items() if components is None or name in components),
         os.geteuid(),
-        frozenset(path for path, _ in records),
-        frozenset(path for path, record in records if record.get("ours") or record.get("kind") == "program"),
-        frozenset(name for owned in ledger.components.values() for name in owned.services),
+        frozenset(path for path, _ in ledger.records),
+        frozenset(path for path, record in ledger.records if record.get("ours") or record.get("kind") == "program"),
+        ledger.services,
     )
     return with_marked(known, desired.values())
 

@@ -158,6 +158,15 @@ class Ledger:
         """Whether the ledger records any resource of a node: more than the directory of the first contact."""
         return any(not owned.empty and not owned.is_first_contact for owned in self.components.values())
 
+    @property
+    def records(self) -> list[tuple[str, LedgerRecord]]:
+        """The paths of all components, with their records. Several components can own a directory."""
+        return [item for owned in self.components.values() for item in owned.paths.items()]
+
+    @property
+    def services(self) -> frozenset[str]:
+        return frozenset(name for owned in self.components.values() for name in owned.services)
+
     def owned(self, component: str) -> OwnedResources:
         return self.components.setdefault(component, OwnedResources())
 

@@ -11,10 +11,10 @@ from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.check import with_marked
 from aks_flex_node.agent.preflight.conflict_checks import proc_link_names
 from aks_flex_node.agent.preflight.port_checks import NodePort, PortListener, conflicts, listeners
-from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import MakeLink
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.unit.agent.builders import engine_on
 from tests.unit.agent.preflight.builders import MACHINE, TCP, config, findings, fit, host, severities, told
 
 if TYPE_CHECKING:
@@ -189,11 +189,11 @@ def test_preflight_ignores_marked_files_and_links_to_our_programs() -> None:
 
 
 def test_preflight_checks_only_artifacts_of_selected_components() -> None:
-    found, settings = host(), config()
-    chosen = build_context(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
+    engine = engine_on(host(), config(), MACHINE)
+    chosen = build_context(engine, {"runc", "kubelet"})
 
     assert {artifact.component for artifact in missing_artifacts(chosen)} == {"runc"}
-    assert len(missing_artifacts(build_context(found, settings, MACHINE, Ledger(found, ())))) > 3
+    assert len(missing_artifacts(build_context(engine))) > 3
 
 
 def test_preflight_does_not_report_owned_files_as_leftovers() -> None:
