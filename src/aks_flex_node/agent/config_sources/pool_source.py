@@ -21,6 +21,7 @@ from aks_flex_node.agent.config_sources.machine_poll import (
 )
 from aks_flex_node.agent.config_sources.source import (
     BootstrapTokenGrant,
+    ConfigSource,
     PollSchedule,
     SourceDescription,
     SourceKind,
@@ -44,7 +45,7 @@ ARM_NAME = "Azure Resource Manager"
 
 
 @frozen
-class PoolSource:
+class PoolSource(ConfigSource):
     config: NodeConfig
     pool: PoolId
     machine: str  # the name of the Machine
@@ -55,7 +56,6 @@ class PoolSource:
     server_version: Callable[[], str]  # of the API server; empty if it is unknown
     host_id: str = ""  # the mark of this host on its Machine; empty if it has none
     schedule: PollSchedule = POLL_SCHEDULE
-    accepts_reports: bool = False
     signals_by_node: bool = True
 
     @property
@@ -112,21 +112,11 @@ class PoolSource:
         server = self.server_version()
         return replace(settings, version=server) if satisfies(server, settings.version) else settings
 
-    def probe(self, text: str) -> PollResult:  # noqa: ARG002
-        return self.poll("", 0)
-
-    def fetch_principal(self) -> Mapping[str, Any]:
-        return {}  # the identity of the node is not managed by the pool
-
     def check_credentials(self, text: str) -> None:
         self.tokens.check_credentials(text)
 
-    def report_status(self, report: dict[str, Any]) -> None: ...
-
     def issue_bootstrap_token(self) -> BootstrapTokenGrant:
         return BootstrapTokenGrant(self.issue_token(self.config, self.pool), is_stored=False)
-
-    def announce(self) -> None: ...
 
     def close(self) -> None:
         self.client.close()

@@ -10,6 +10,7 @@ from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.agent.config_sources.source import (
     BootstrapTokenGrant,
+    ConfigSource,
     PollSchedule,
     SourceDescription,
     SourceKind,
@@ -53,12 +54,11 @@ REPORT_FIELDS = frozenset(  # those that every provider knows
 
 
 @frozen
-class ProviderSource:
+class ProviderSource(ConfigSource):
     client: ProviderClient
     config: NodeConfig
     node: str  # the node's name
     accepts_reports: bool = True
-    signals_by_node: bool = False
     rotation: KeyRotation | None = None  # of the node key
 
     @property

@@ -86,8 +86,11 @@ def shown(unit: UnitState) -> str:
     )
 
 
-# A provider without news. Its polls are events of the test.
-SOURCE = LocalSource(schedule=PollSchedule(30.0, 50), accepts_reports=True)
+class QuietProvider(LocalSource):
+    """A provider without news. Its polls are events of the test."""
+
+    schedule = PollSchedule(30.0, 50)
+    accepts_reports = True
 
 
 class UnwatchedMonitor(DriftMonitor):
@@ -112,7 +115,7 @@ class Idle:
     def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
         engine = harness.engine(self.host, context.config_in_effect(self.host))
         cluster = cast("ApiClient", LastingCluster(self.host))
-        node = ManagedNode(engine, cluster, "edge-1", SOURCE, lambda: 1.8e9 + self.now)
+        node = ManagedNode(engine, cluster, "edge-1", QuietProvider(), lambda: 1.8e9 + self.now)
         return open_session(node, on_event, UnwatchedMonitor)
 
     def passes(self, seconds: float) -> None:
