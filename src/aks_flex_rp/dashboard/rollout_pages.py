@@ -18,6 +18,7 @@ from aks_flex_rp.dashboard.rollout_view import NODE_LABELS, PHASE_LABELS
 from aks_flex_rp.dashboard.setting_fields import FieldError, FormSheet
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.rollouts.commands import ORDERS
+from aks_flex_rp.rollouts.states import state_of
 from aks_flex_rp.rollouts.view import rollout_id
 from aks_flex_rp.rollouts.waits import awaited_approval
 
@@ -65,13 +66,13 @@ class RolloutPages(DashboardPage):
             here_is=link.path,
             revision=int(rollout.spec["revision"]),
             state_label=PHASE_LABELS[rollout.phase],
-            state_since=float(rollout.state.get("since") or rollout.created),
+            state=state_of(rollout.state),
             paused=rollout_view.is_paused(rollout),
             waves=rollout_view.wave_rows(rollout, counts, link),
             failed=await self.store.failed_nodes(rollout, MAX_FAILED),
             labels=NODE_LABELS,
             max_failed=MAX_FAILED,
-            gates=rollout_view.gate_rows(rollout),
+            gate_kinds=rollout_view.gate_kinds(rollout),
             approval=awaited_approval(rollout),
             plan=rollout_view.plan_rows(rollout),
             buttons=rollout_view.buttons(rollout, is_newest=is_newest) if may_write else (),

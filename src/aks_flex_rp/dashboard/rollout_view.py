@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.api.rollout_options import table, written
 from aks_flex_rp.dashboard.fleet_page import segments
 from aks_flex_rp.rollouts.gate_specs import KINDS
-from aks_flex_rp.rollouts.states import NodeState, Phase
+from aks_flex_rp.rollouts.states import NodeState, Phase, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,18 +43,6 @@ class WaveRow:
     link: Callable[..., str]
     offline: int
     is_current: bool
-
-
-@dataclass(frozen=True)
-class GateRow:
-    """A gate of a wave, and what it said."""
-
-    wave: int
-    name: str
-    kind: str
-    state: str
-    since: float
-    message: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +78,7 @@ def node_label(rollout: StoredRollout, state: str) -> str:
 
 
 def is_paused(rollout: StoredRollout) -> bool:
-    return bool(rollout.state.get("paused")) and rollout.active
+    return state_of(rollout.state).paused and rollout.active
 
 
 def wave_rows(rollout: StoredRollout, counts: Sequence[StateCount], link: QueryLinks) -> list[WaveRow]:
@@ -107,28 +95,13 @@ def _wave(rollout: StoredRollout, wave: int, counts: Sequence[StateCount], waves
         segments(parts),
         partial(link, wave=wave + 1, after=""),
         sum(each.offline for each in counts),
-        rollout.active and wave == int(rollout.state.get("wave", 0)),
+        rollout.active and wave == state_of(rollout.state).wave,
     )
 
 
-def gate_rows(rollout: StoredRollout) -> list[GateRow]:
-    """Returns the gates that have begun, the newest first."""
-    return [
-        GateRow(
-            int(each["wave"]) + 1,
-            each["gate"],
-            gate_kind(rollout, each["gate"]),
-            ("Passed" if each["passed"] else "Failed") if each["answered"] else "Running",
-            float(each["answered"] or each["started"]),
-            each["message"],
-        )
-        for each in reversed(rollout.state.get("gates", ()))
-    ]
-
-
-def gate_kind(rollout: StoredRollout, name: str) -> str:
-    gate = next((each for each in rollout.spec.get("gates", ()) if each["name"] == name), ())
-    return next((kind for kind in KINDS if kind in gate), "")
+def gate_kinds(rollout: StoredRollout) -> dict[str, str]:
+    """Returns the kind of each gate by its name."""
+    return {gate["name"]: kind for gate in rollout.spec.get("gates", ()) for kind in KINDS if kind in gate}
 
 
 def buttons(rollout: StoredRollout, *, is_newest: bool) -> list[RolloutButton]:
@@ -165,7 +138,7 @@ def _node_waits(rollout: StoredRollout, node: StoredRolloutNode) -> str:
         return "" if own[0] == f"it is {node.state.lower()}" else own[0]
     if is_paused(rollout):
         return "a person: the roll-out is paused"
-    current = int(rollout.state.get("wave", 0))
+    current = state_of(rollout.state).wave
     if rollout.active and node.state == NodeState.PENDING.value and node.wave > current:
         return f"wave {current + 1} to complete"
     return ""
@@ -189,7 +162,7 @@ class RolloutRow:
     def note(self) -> str:
         """Why it ended, or the first thing that it waits for."""
         waits = f"Waits for {self.rollout.waits[0]}" if self.rollout.waits else ""
-        return str(self.rollout.state.get("reason", "")) or waits
+        return state_of(self.rollout.state).reason or waits
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.rollouts.engine import Rollout
 from aks_flex_rp.rollouts.node_reports import node_labels, node_report
 from aks_flex_rp.rollouts.spec import RolloutProperties
-from aks_flex_rp.rollouts.states import GateResult, NodeState, Phase, RolloutNode, RolloutState
+from aks_flex_rp.rollouts.states import NodeState, Phase, RolloutNode, RolloutState, state_of
 from aks_flex_rp.rollouts.waits import waits_for
 from aks_flex_rp.store.model import RecordRefused
 from aks_flex_rp.store.pool_model import Heartbeat, StoredRolloutNode
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.pool_model import StoredRollout
 
-NOT_OF_STATE = frozenset({"limit", "nodes", "orders", "phase"})  # of the stored document
 RolloutId = tuple[str, str, int]  # cluster, pool and number
 
 
@@ -132,15 +131,6 @@ def state_document(state: RolloutState, limit: int, nodes: int) -> Document:
     `nodes` the number of all, so that none can be deleted unnoticed.
     """
     return {**asdict(state), "phase": state.phase.value, "limit": limit, "nodes": nodes}
-
-
-def state_of(document: Document) -> RolloutState:
-    if "phase" not in document:  # not stepped yet
-        return RolloutState()
-    known = {name: value for name, value in document.items() if name not in NOT_OF_STATE}
-    known["stage_times"] = tuple(known["stage_times"])
-    known["gates"] = tuple(GateResult(**each) for each in known["gates"])
-    return RolloutState(phase=Phase(document["phase"]), **known)
 
 
 def stored_node(rollout: StoredRollout, node: RolloutNode) -> StoredRolloutNode:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from aks_flex_rp.text_enum import StoredEnum
+
+if TYPE_CHECKING:
+    from aks_flex_rp.store.model import Document
 
 
 class Phase(StoredEnum):
@@ -94,6 +100,10 @@ class GateResult:
     passed: bool = False
     message: str = ""
 
+    @property
+    def outcome(self) -> str:
+        return ("Passed" if self.passed else "Failed") if self.answered else "Running"
+
 
 @dataclass(frozen=True)
 class RolloutState:
@@ -109,6 +119,11 @@ class RolloutState:
     failed: str = ""  # why the revision is barred; empty if it is not
     stage_times: tuple[float, ...] = ()  # when the nodes of each wave were asked to stage
     gates: tuple[GateResult, ...] = ()
+
+
+def state_of(document: Document) -> RolloutState:
+    """Parses a stored state, which is empty before the first step. Ignores keys that other modules read."""
+    return msgspec.convert(document, RolloutState)
 
 
 @dataclass(frozen=True)

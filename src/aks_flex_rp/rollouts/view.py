@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import POOL_TYPE
-from aks_flex_rp.rollouts.states import NodeState
+from aks_flex_rp.rollouts.states import NodeState, state_of
 from aks_flex_rp.rollouts.waits import awaited_approval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.rollouts.states import GateResult
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.pool_model import StateCount, StoredRollout, StoredRolloutNode
 
@@ -26,23 +27,23 @@ def rollout_id(cluster: ClusterId, rollout: StoredRollout) -> str:
 
 
 def rollout_resource(rollout: StoredRollout, cluster: ClusterId, counts: Sequence[StateCount]) -> dict[str, Any]:
-    state = rollout.state
+    state = state_of(rollout.state)
     properties: dict[str, Any] = {
         "provisioningState": "Succeeded",
         **rollout.spec,
         "state": rollout.phase,
-        "paused": bool(state.get("paused")),
-        "wave": int(state.get("wave", 0)) + 1,
+        "paused": state.paused,
+        "wave": state.wave + 1,
         "waitsFor": list(rollout.waits),
-        "failures": int(state.get("failures", 0)),
+        "failures": state.failures,
         "startedAt": format_utc(rollout.created),
-        "stateSince": format_utc(_since(rollout)),
+        "stateSince": format_utc(state.since or rollout.created),
         "createdBy": str(rollout.system.get("createdBy", "")),
         "waveProgress": wave_progress(counts),
-        "gateResults": [_gate(each) for each in state.get("gates", ())],
+        "gateResults": [_gate(each) for each in state.gates],
     }
-    if state.get("reason"):
-        properties["reason"] = state["reason"]
+    if state.reason:
+        properties["reason"] = state.reason
     if rollout.ended:
         properties["endedAt"] = format_utc(rollout.ended)
     return {
@@ -53,10 +54,6 @@ def rollout_resource(rollout: StoredRollout, cluster: ClusterId, counts: Sequenc
         "systemData": rollout.system,
         "properties": properties,
     }
-
-
-def _since(rollout: StoredRollout) -> float:
-    return float(rollout.state.get("since") or rollout.created)
 
 
 def wave_progress(counts: Sequence[StateCount]) -> list[dict[str, int]]:
@@ -75,16 +72,15 @@ def _name(state: NodeState) -> str:
     return state.value[0].lower() + state.value[1:]
 
 
-def _gate(gate: dict[str, Any]) -> dict[str, Any]:
-    answered = float(gate["answered"])
+def _gate(gate: GateResult) -> dict[str, Any]:
     shown = {
-        "wave": int(gate["wave"]) + 1,
-        "gate": gate["gate"],
-        "state": ("Passed" if gate["passed"] else "Failed") if answered else "Running",
-        "startedAt": format_utc(float(gate["started"])),
+        "wave": gate.wave + 1,
+        "gate": gate.gate,
+        "state": gate.outcome,
+        "startedAt": format_utc(gate.started),
     }
-    if answered:
-        shown |= {"answeredAt": format_utc(answered), "message": gate["message"]}
+    if gate.answered:
+        shown |= {"answeredAt": format_utc(gate.answered), "message": gate.message}
     return shown
 
 
@@ -117,7 +113,7 @@ class RolloutCounts:
 async def count_rollouts(store: Store) -> RolloutCounts:
     active = await store.active_rollouts()
     nodes: Counter[str] = Counter()
-    progress = {(each.cluster, each.pool): _since(each) for each in active}
+    progress = {(each.cluster, each.pool): state_of(each.state).since or each.created for each in active}
     for found in await store.active_nodes():
         nodes[found.state] += found.nodes
         key = (found.cluster, found.pool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.rollouts.rollout_nodes import MAX_SHOWN
-from aks_flex_rp.rollouts.states import NodeState, Phase
+from aks_flex_rp.rollouts.states import NodeState, Phase, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,8 +65,8 @@ def wakes_at(rollout: Rollout) -> float | None:
 
 def awaited_approval(rollout: StoredRollout) -> str:
     """Returns the gate that waits for a person; empty if there is none."""
-    gates = rollout.state.get("gates", ())
-    if rollout.phase != Phase.GATES.value or not gates or gates[-1]["answered"]:
+    gates = state_of(rollout.state).gates
+    if rollout.phase != Phase.GATES.value or not gates or gates[-1].answered:
         return ""
     approvals = {each["name"] for each in rollout.spec.get("gates", ()) if "approval" in each}
-    return str(gates[-1]["gate"]) if gates[-1]["gate"] in approvals else ""
+    return gates[-1].gate if gates[-1].gate in approvals else ""

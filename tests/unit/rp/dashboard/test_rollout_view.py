@@ -9,8 +9,9 @@ import pytest
 
 from aks_flex_rp.dashboard import rollout_view
 from aks_flex_rp.dashboard.fleet_page import QueryLinks
-from aks_flex_rp.dashboard.rollout_view import buttons, gate_rows, node_place, wave_rows
+from aks_flex_rp.dashboard.rollout_view import buttons, gate_kinds, node_place, wave_rows
 from aks_flex_rp.rollouts.spec import RolloutProperties
+from aks_flex_rp.rollouts.states import state_of
 from aks_flex_rp.rollouts.waits import awaited_approval
 from aks_flex_rp.store.pool_model import StateCount, StoredRollout, StoredRolloutNode
 
@@ -66,10 +67,11 @@ def test_gate_without_answer_waits_for_an_approval() -> None:
     gate = {"wave": 0, "gate": "person", "started": 5.0, "answered": 0.0, "passed": False, "message": ""}
     waiting = rollout("Gates", {"gates": [gate]})
     assert awaited_approval(waiting) == "person"
-    assert (gate_rows(waiting)[0].state, gate_rows(waiting)[0].kind) == ("Running", "approval")
+    assert gate_kinds(waiting) == {"person": "approval"}
+    assert state_of(waiting.state).gates[0].outcome == "Running"
     answered = rollout("Gates", {"gates": [{**gate, "answered": 9.0, "passed": True}]})
     assert awaited_approval(answered) == ""
-    assert (gate_rows(answered)[0].state, gate_rows(answered)[0].since) == ("Passed", 9.0)
+    assert state_of(answered.state).gates[0].outcome == "Passed"
     assert awaited_approval(rollout("Halted", {"gates": [gate]})) == ""
 
 

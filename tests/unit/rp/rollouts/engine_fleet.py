@@ -6,12 +6,22 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aks_flex_rp.rollouts.active_rollout import state_document, state_of
+from aks_flex_rp.rollouts.active_rollout import state_document
 from aks_flex_rp.rollouts.commands import PlannedNode, plan_waves
 from aks_flex_rp.rollouts.engine import Rollout
 from aks_flex_rp.rollouts.gate_specs import GateSpec
 from aks_flex_rp.rollouts.spec import RolloutProperties, Share
-from aks_flex_rp.rollouts.states import Apply, NodeReport, NodeState, Phase, RolloutNode, RolloutState, RunGate, Stage
+from aks_flex_rp.rollouts.states import (
+    Apply,
+    NodeReport,
+    NodeState,
+    Phase,
+    RolloutNode,
+    RolloutState,
+    RunGate,
+    Stage,
+    state_of,
+)
 
 ALL = Share(percent=100)
 
