@@ -5,19 +5,19 @@ concurrency: a record is read, changed and written, again after a conflict.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.notify.node_events import EventPublisher, join_events, status_events
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
 from aks_flex_rp.store.model import AuditEvent, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from aks_flex_rp.arm.errors import ArmError
     from aks_flex_rp.arm.ids import ClusterId
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.node_controller import NodeMachine
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
-    from aks_flex_rp.join_state import ClusterAccess
+    from aks_flex_rp.join_state import ClusterAccess, JoinState
     from aks_flex_rp.node_keys import KeyUse
     from aks_flex_rp.notify.node_events import NodeEvent
     from aks_flex_rp.store.base import Store
@@ -200,6 +200,21 @@ class NodeContext:
     def messages_for(self, node: Node, events: Iterable[NodeEvent]) -> tuple[OutboxMessage, ...]:
         """Returns the notifications of a change, which are stored with it."""
         return self.publisher.messages_for(node, events, self.now())
+
+    async def put_join(self, node: Node, join: JoinState, events: Sequence[AuditEvent] = ()) -> Node:
+        """Writes the join state of a node that was read, with the notifications of its change."""
+        after = replace(node, join=join)
+        messages = self.messages_for(node, join_events(node.join, join))
+        await self.store.put_node(after, node.etag, events, messages)
+        return after
+
+    async def put_status(self, node: Node, status: Document, seen: float) -> bool:
+        """Writes the status of a node that was read, with the notifications of its change. Returns False if the node
+        is deleted.
+        """
+        messages = self.messages_for(node, status_events(node.status, status))
+        before = node.status if messages else None
+        return await self.store.report(node.cluster, node.key, status, seen, messages, before)
 
     async def change_node(
         self,

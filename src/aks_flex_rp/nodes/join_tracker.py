@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc, parse_utc
@@ -15,7 +15,6 @@ from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.context import RequestContext, node_busy, retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import MachineClaims
-from aks_flex_rp.notify import node_events
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
 
 if TYPE_CHECKING:
@@ -229,11 +228,8 @@ class JoinTracker:
             now = self.context.now()
             status = node.status if monitored else _with_readiness(node.status, ready, now)
             status = _with_applied_config(status, ready, node.version)
-            if status == node.status:
-                return
-            messages = self.context.messages_for(node, node_events.status_events(node.status, status))
-            before, seen = node.status if messages else None, now if ready else node.last_seen
-            await self.context.store.report(cluster, key, status, seen, messages, before)
+            if status != node.status:
+                await self.context.put_status(node, status, now if ready else node.last_seen)
 
         with suppress(Conflict):  # another replica or the node itself has reported it
             await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
@@ -277,8 +273,7 @@ class JoinTracker:
                 if always:
                     await self.context.store.record(event)
                 return join
-            messages = self.context.messages_for(node, node_events.join_events(node.join, join))
-            await self.context.store.put_node(replace(node, join=join), node.etag, [event], messages)
+            await self.context.put_join(node, join, [event])
             log.info("%s is %s (%s)", node.name, join.phase, what)
             return join
 

@@ -23,7 +23,6 @@ from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Cla
 from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.context import node_busy
-from aks_flex_rp.notify import node_events
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class MachineClaims:
                 machines = node.join.machines.fetched(thumbprint, client.machine, now)
                 join = node.join.with_machines(machines).with_keys(keys.bound(thumbprint, now))
                 if join != node.join:
-                    await self.context.store.put_node(replace(node, join=join), node.etag, events)
+                    await self.context.put_join(node, join, events)
 
         await self.context.change_node(bundle.cluster, bundle.node, write, busy=node_busy)
 
@@ -143,8 +142,8 @@ class MachineClaims:
             first = {"machine": before.fetch_machine, "key": before.fetch_key}
             detail = {"machine": client.shown_machine, "key": client.thumbprint, "first": first}
             event = client.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
-            refused = replace(node, join=node.join.with_machines(after))
-            await self.context.store.put_node(refused, node.etag, [replace(event, outcome=AuditOutcome.DENIED)])
+            denied = replace(event, outcome=AuditOutcome.DENIED)
+            await self.context.put_join(node, node.join.with_machines(after), [denied])
         machines = (before.candidate, before.owner)
         used_on = next((known for known in machines if known and known.id == before.fetch_machine), None)
         raise already_used(node.name, used_on)
@@ -157,7 +156,7 @@ class MachineClaims:
                 return
             join = node.join.with_keys(node.join.keys.used(thumbprint, self.context.now()))
             if join != node.join:
-                await self.context.store.put_node(replace(node, join=join), node.etag)
+                await self.context.put_join(node, join)
 
         await self.context.change_node(cluster, key, write, busy=node_busy)
 
@@ -209,8 +208,7 @@ class MachineClaims:
         join, before = node.join.with_machines(machines), node.join.machines
         if join == node.join:
             return node
-        after = replace(node, join=join)
-        await self.context.store.put_node(after, node.etag, [event] if event else [])
+        after = await self.context.put_join(node, join, [event] if event else [])
         if machines.conflict != before.conflict:
             await self._show_conflict(after)
         moved = machines.owner and before.owner and machines.owner.id != before.owner.id
@@ -222,13 +220,9 @@ class MachineClaims:
         async def write(found: Node | None) -> None:
             if found is None:
                 return
-            now = self.context.now()
-            status = with_conflict(found.status, found.join.machines, found.name, now)
-            if status == found.status:
-                return
-            messages = self.context.messages_for(found, node_events.status_events(found.status, status))
-            before, seen = found.status if messages else None, found.last_seen
-            await self.context.store.report(found.cluster, found.key, status, seen, messages, before)
+            status = with_conflict(found.status, found.join.machines, found.name, self.context.now())
+            if status != found.status:
+                await self.context.put_status(found, status, found.last_seen)
 
         await self.context.change_node(node.cluster, node.key, write, busy=node_busy)
 

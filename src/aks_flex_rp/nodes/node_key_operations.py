@@ -112,7 +112,7 @@ class NodeKeyCommands:
                 return node
             detail = {"key": thumbprint, "before": keys.current}
             event = request.event(now, AuditAction.KEY_ROTATED, cluster.id.node(node.name), **detail)
-            await self.context.store.put_node(replace(node, join=node.join.with_keys(after)), node.etag, [event])
+            await self.context.put_join(node, node.join.with_keys(after), [event])
             return node
 
         node = await self.context.change_node(cluster.key, name, write)

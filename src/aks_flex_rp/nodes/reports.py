@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,7 +21,6 @@ from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import ClusterAccess, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.notify import node_events
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.store.model import AuditAction, Conflict
 
@@ -87,11 +87,10 @@ class AccessGrants:
         The record is removed first, so that the access controller can finish.
         """
         access = node.join.access
-        after = replace(node, join=node.join.without_access())
         detail = {"identity": access.identity if access else ""}
         event = request.event(self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **detail)
         try:
-            await self.context.store.put_node(after, node.etag, [event])
+            after = await self.context.put_join(node, node.join.without_access(), [event])
         except Conflict:
             return node  # checked again at its next call
         await self.context.clusters.withdraw(cluster.key, node.key)
@@ -116,8 +115,7 @@ class AccessGrants:
             events = [
                 request.event(self.context.now(), AuditAction.ACCESS_GRANTED, cluster.id.node(node.name), **detail)
             ]
-        noted = replace(node, join=join)
-        await self.context.store.put_node(noted, node.etag, events)
+        noted = await self.context.put_join(node, join, events)
         if node.join.url_expires is not None and join.url_expires is None:
             await self.context.delivery.revoke(node.cluster, node.key)
         return await self.context.store.node(node.cluster, node.key) or noted
@@ -277,9 +275,7 @@ class StatusReports:
             if status == found.status:
                 self.record_seen(found.cluster, found.key, now)  # a heartbeat without changes writes no row
                 return found
-            messages = self.context.messages_for(found, node_events.status_events(found.status, status))
-            before = found.status if messages else None
-            if not await self.context.store.report(found.cluster, found.key, status, now, messages, before):
+            if not await self.context.put_status(found, status, now):
                 raise await self.context.missing_node(cluster, node.name, request)
             return found
 
@@ -289,12 +285,8 @@ class StatusReports:
         """Records a failed join reported by the node. That it has joined is recorded only from the cluster."""
         if node.join.is_joined or node.join.failure == why:
             return
-        failed = replace(node, join=node.join.failed(why))
-        messages = self.context.messages_for(node, node_events.join_events(node.join, failed.join))
-        try:
-            await self.context.store.put_node(failed, node.etag, (), messages)
-        except Conflict:
-            return  # the node was replaced meanwhile and starts a new attempt
+        with suppress(Conflict):  # the node was replaced meanwhile and starts a new attempt
+            await self.context.put_join(node, node.join.failed(why))
 
     async def credentials(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
         context = self.context
