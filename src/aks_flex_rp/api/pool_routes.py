@@ -12,7 +12,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
-from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands, PoolTemplates
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.resource.view import pool_resource, revision_resource
@@ -171,7 +171,7 @@ class PoolRoutes:
             raise errors.invalid("overrideRollout", "Only one node can be taken out of a roll-out. Name it.")
         by = request.request.caller.name if asked.override_rollout else ""
         pool = await self.commands.get(request.cluster, request.pool.name)
-        template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
+        template = await self.commands.template(pool, asked.revision or pool.number)
         result = await PoolApply(self.nodes).apply(
             request.cluster,
             pool,

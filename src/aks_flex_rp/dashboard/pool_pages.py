@@ -15,7 +15,7 @@ from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import digits, redirect
 from aks_flex_rp.nodes.pool_apply import PoolApply
-from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolTemplates
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.pool_model import PoolCounts
 
@@ -80,7 +80,7 @@ class PoolPages(DashboardPage):
         if not number:
             raise ArmError(400, "InvalidRequestContent", "The form does not contain the number of a revision.")
         name = visit.form.get("node", "").strip()
-        template = await PoolTemplates(self.store).of_revision(found.pool, number)
+        template = await self.pool_commands.template(found.pool, number)
         order = (found.pool, template, [name] if name else None, found.request)
         return await self._page(visit, found, await PoolApply(self.arm.nodes.commands).apply(found.cluster, *order))
 

@@ -22,7 +22,7 @@ from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, 
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims, not_released, revoked_at_fetch
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
-from aks_flex_rp.nodes.pool_operations import PoolTemplates, pool_missing
+from aks_flex_rp.nodes.pool_operations import PoolCommands, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard
 from aks_flex_rp.nodes.write_permissions import WriteChecks
@@ -258,7 +258,7 @@ class NodeCommands:
         request: RequestContext,
     ) -> DesiredNode:
         preconditions.check(node, name)
-        template = await PoolTemplates(self.context.store).for_node(cluster, body, node)
+        template = await PoolCommands(self.context).template_for(cluster, body, node)
         context = validation_context(self.context, cluster, node, allow_downgrade=preconditions.allow_downgrade)
         desired = validation.validate_body(body, name, context, template)
         if isinstance(desired, list):

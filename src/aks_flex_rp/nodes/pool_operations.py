@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.preconditions import Preconditions
     from aks_flex_rp.resource.validation import PoolProperties
-    from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import PoolCounts
 
@@ -54,6 +53,30 @@ class PoolCommands:
         if found is None:
             raise errors.revision_not_found(pool.key, number)
         return found
+
+    async def template(self, pool: Pool, number: int) -> PoolTemplate:
+        """Returns the template of a revision. Raises ArmError if it does not exist."""
+        return PoolTemplate(pool.key, number, (await self.revision(pool, number)).template)
+
+    async def template_for(
+        self, cluster: ClusterInfo, body: dict[str, Any], before: Node | None
+    ) -> PoolTemplate | None:
+        """Returns the template for a write of a node with this body, or None without a pool: that of its revision, or
+        of the stable one of its new pool. Raises ArmError if there is none.
+
+        A name of another type is a problem that validation reports.
+        """
+        properties = body.get("properties")
+        name = properties.get(POOL_NAME) if isinstance(properties, dict) else None
+        if not isinstance(name, str):
+            return None
+        pool = await self.context.store.pool(cluster.key, name)
+        if pool is None:
+            raise pool_missing(name)
+        if before and before.pool and before.pool.name == pool.key:
+            return await self.template(pool, before.pool.revision)
+        # New nodes start on the newest revision, unless roll-outs bring nodes to it.
+        return await self.template(pool, (await self.context.store.pool_versions(pool)).stable or pool.number)
 
     async def put(
         self,
@@ -185,37 +208,3 @@ def pool_missing(name: str) -> errors.ArmError:
         f"properties.{POOL_NAME}",
         f"The cluster has no pool '{name[:80]}'. Correct the name, or create it with `aks-flex-rp pool create`.",
     )
-
-
-@dataclass(frozen=True)
-class PoolTemplates:
-    """Finds the template for a write of a node: of its revision, or of the stable one of its new pool."""
-
-    store: Store
-
-    async def for_node(self, cluster: ClusterInfo, body: dict[str, Any], before: Node | None) -> PoolTemplate | None:
-        """Returns the template for a write with this body, or None without a pool. Raises ArmError if there is none.
-
-        A name of another type is a problem that validation reports.
-        """
-        properties = body.get("properties")
-        name = properties.get(POOL_NAME) if isinstance(properties, dict) else None
-        if not isinstance(name, str):
-            return None
-        pool = await self.store.pool(cluster.key, name)
-        if pool is None:
-            raise pool_missing(name)
-        if before and before.pool and before.pool.name == pool.key:
-            return await self.of_revision(pool, before.pool.revision)
-        return await self.of_revision(pool, await self.stable_revision(pool))
-
-    async def stable_revision(self, pool: Pool) -> int:
-        """Returns the revision on which new nodes start: the newest, unless roll-outs bring nodes to it."""
-        return (await self.store.pool_versions(pool)).stable or pool.number
-
-    async def of_revision(self, pool: Pool, number: int) -> PoolTemplate:
-        """Returns the template of a revision. Raises ArmError if it does not exist."""
-        revision = await self.store.pool_revision(pool, number)
-        if revision is None:
-            raise errors.revision_not_found(pool.key, number)
-        return PoolTemplate(pool.key, number, revision.template)

@@ -16,7 +16,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.nodes.context import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import current_versions, system_data
-from aks_flex_rp.nodes.pool_operations import PoolCommands, PoolTemplates
+from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard, rollout_active
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.resource.versions import is_older
@@ -74,13 +74,14 @@ class RolloutCommands:
         self, cluster: ClusterInfo, pool_name: str, name: str, body: dict[str, Any], request: RequestContext
     ) -> tuple[StoredRollout, bool]:
         """Creates a roll-out. Returns it, and whether it is new. The same body again changes nothing."""
-        pool = await PoolCommands(self.context).get(cluster, pool_name)
+        pools = PoolCommands(self.context)
+        pool = await pools.get(cluster, pool_name)
         wanted = await self._validate(cluster, body)
         existing = await self.context.store.rollout(cluster.key, pool.key, name)
         if existing:
             return self._same(existing, wanted), False
         revision = wanted.revision or pool.number
-        template = await PoolTemplates(self.context.store).of_revision(pool, revision)
+        template = await pools.template(pool, revision)
         resource = f"{cluster.id.pool(pool.key)}/rollouts/{name}"
         checks, what = WriteChecks(self.context), AuditAction.ROLLOUT_CREATED
         await checks.check_template(resource, pool.template, template.template, request, what)
@@ -168,7 +169,7 @@ class RolloutCommands:
         if what == "reverse" or rollout.phase == Phase.REVERSING.value:
             revisions = {node.source for node in await store.rollout_nodes(rollout)}
         for revision in revisions:
-            template = (await PoolTemplates(store).of_revision(pool, revision)).template
+            template = (await PoolCommands(self.context).revision(pool, revision)).template
             await WriteChecks(self.context).check_template(resource, pool.template, template, request, ORDERS[what])
 
     async def delete(self, cluster: ClusterInfo, pool: str, name: str, request: RequestContext) -> bool:

@@ -11,7 +11,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.nodes.context import RequestContext, retry_on_conflict
 from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply, PoolStage
-from aks_flex_rp.nodes.pool_operations import PoolTemplates
+from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.notify.node_events import NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.resource.effective import changed_values
@@ -205,7 +205,7 @@ class RolloutActions:
         pool = await self._store.pool(stored.cluster, stored.pool)
         if cluster is None or pool is None:
             raise ArmError(404, "PoolNotFound", f"The pool '{stored.pool}' does not exist any more.")
-        return cluster, pool, await PoolTemplates(self._store).of_revision(pool, revision)
+        return cluster, pool, await PoolCommands(self._context).template(pool, revision)
 
     # Gates
 
