@@ -10,7 +10,6 @@ import base64
 import logging
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
+    from aks_flex_rp.crypto.tls_certificates import CertificateSource
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.nodes.azure_cleanup import ArmRemover
     from aks_flex_rp.nodes.context import RunningClusterOperations
@@ -152,7 +151,7 @@ class Service:
         self.admin_key = AdminKey(settings.admin_key_file)
         self.metrics = metrics = Metrics()
         self.store = open_store(settings, lambda outcome: metrics.records.labels(outcome).inc())
-        self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
+        self.tls = ServerTls(_certificates(settings), time.time())
         count_notification = metrics.notifications
         self._notifying = Notifier(
             settings.notifications,
@@ -279,7 +278,8 @@ class Service:
         return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant))
 
     async def _measure(self) -> None:
-        """Updates the gauges that come from the store, so that a scrape does not wait for the store."""
+        """Updates the gauges that are not set by events, so that a scrape does not wait for the store."""
+        self.metrics.certificate.set(self.tls.expires)
         self.metrics.store_up.set(await self.store.healthy())
         counts = await self.store.fleet_counts(time.time())
         self.metrics.set_fleet(counts, await self.store.pending_messages())
@@ -303,21 +303,8 @@ class Service:
         await self.enroller.refusals.flush(self.store, now)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
-            await self.dashboard.sign_in_page.failures.flush()
+            await self.dashboard.sign_in_page.failures.flush(self.store, now)
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
-
-
-@dataclass(frozen=True)
-class MeasuredCertificates:
-    """A certificate source that reports the expiry of the current certificate as a metric."""
-
-    source: CertificateSource
-    report_expiry: Callable[[float], None]
-
-    def current(self, now: float) -> CertificateChain:
-        chain = self.source.current(now)
-        self.report_expiry(chain.certificates[0].not_valid_after_utc.timestamp())
-        return chain
 
 
 def _certificates(settings: ServiceSettings) -> CertificateSource:

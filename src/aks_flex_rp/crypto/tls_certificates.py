@@ -183,6 +183,10 @@ class ServerTls:
         """Returns the pin of the CA for config URLs, or an empty string if clients must already trust the CA."""
         return self._chain.pin
 
+    @property
+    def expires(self) -> float:
+        return self._chain.certificates[0].not_valid_after_utc.timestamp()
+
     def refresh(self, now: float) -> bool:
         """Renews and reloads the certificate if it changed. New connections use it."""
         chain = self._source.current(now)

@@ -30,7 +30,7 @@ from aks_flex_rp.dashboard.rollout_pages import RolloutPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
 from aks_flex_rp.dashboard.settings_pages import NodeFormPage, PoolFormPage
-from aks_flex_rp.dashboard.sign_in import EntraSignIn, FailedSignIns, SignInPage
+from aks_flex_rp.dashboard.sign_in import EntraSignIn, SignInPage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -210,5 +210,5 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
     sessions = SessionManager(store, settings.dashboard, lambda: key.fingerprint, sealer, confirm)
     by_key = key if settings.dashboard.admin_key else None
     limits, key_file = arm.authorizer.limits, str(settings.admin_key_file)
-    sign_in_page = SignInPage(pages, sessions, store, limits, by_key, key_file, entra, FailedSignIns(store))
+    sign_in_page = SignInPage(pages, sessions, store, limits, by_key, key_file, entra)
     return Dashboard(pages, sessions, DashboardScopes(arm.authorizer), sign_in_page, arm, ConfigUrlCookie(sealer))

@@ -26,7 +26,7 @@ from aks_flex_rp.dashboard.sessions import SignInRefused, VerifiedUser
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from msal import ConfidentialClientApplication  # type: ignore[import-untyped]
     from requests import Session
@@ -225,24 +225,6 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FailedSignIns:
-    """Failed sign-ins in the audit log, counted for each client."""
-
-    store: Store
-    clock: Callable[[], float] = time.time
-    events: CountedEvents = field(default_factory=CountedEvents)
-
-    async def record(self, source: str, request: str) -> None:
-        event = AuditEvent(
-            self.clock(), "somebody", AuditAction.SIGN_IN, "/", source, request, AuditOutcome.DENIED, {}
-        )
-        await self.events.record(self.store, event)
-
-    async def flush(self) -> None:
-        await self.events.flush(self.store, self.clock())
-
-
-@dataclass(frozen=True)
 class SignInPage:
     """Serves sign-in and sign-out."""
 
@@ -253,7 +235,7 @@ class SignInPage:
     key: AdminKey | None  # None when sign-in with the admin key is disabled
     key_file: str
     entra: EntraSignIn | None
-    failures: FailedSignIns
+    failures: CountedEvents = field(default_factory=CountedEvents)  # failed sign-ins
 
     async def ask(self, incoming: Incoming) -> Response:
         ended = SESSION_ENDED if incoming.cookies.get(SESSION_COOKIE) else ""  # a sign-out deletes the cookie
@@ -337,4 +319,7 @@ class SignInPage:
         return answer
 
     async def _record_failure(self, incoming: Incoming) -> None:
-        await self.failures.record(http_messages.client_address(incoming), http_messages.new_request_id())
+        source, request = http_messages.client_address(incoming), http_messages.new_request_id()
+        denied = AuditOutcome.DENIED
+        event = AuditEvent(time.time(), "somebody", AuditAction.SIGN_IN, "/", source, request, denied)
+        await self.failures.record(self.store, event)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
 
-from aks_flex_rp.counted_events import MAX_SITES, OTHER_SITES, WINDOW_SECONDS
-from aks_flex_rp.dashboard.sign_in import FailedSignIns
-
-if TYPE_CHECKING:
-    from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.counted_events import MAX_SITES, OTHER_SITES, WINDOW_SECONDS, CountedEvents
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 
 
 class FakeStore:
@@ -23,11 +19,15 @@ class FakeStore:
 class Scene:
     def __init__(self) -> None:
         self.now, self.store = 1000.0, FakeStore()
-        self.failures = FailedSignIns(cast("Any", self.store), lambda: self.now)
+        self.failures = CountedEvents()
 
     def fail(self, *sources: str) -> None:
         for source in sources:
-            asyncio.run(self.failures.record(source, "request"))
+            event = AuditEvent(self.now, "somebody", AuditAction.SIGN_IN, "/", source, "request")
+            asyncio.run(self.failures.record(self.store, event))
+
+    def flush(self) -> None:
+        asyncio.run(self.failures.flush(self.store, self.now))
 
     @property
     def audited(self) -> list[tuple[str, object]]:
@@ -41,9 +41,9 @@ def test_guesses_of_one_client_do_not_fill_the_audit_log() -> None:
     assert scene.audited == [("203.0.113.7", None)]
 
     scene.now += WINDOW_SECONDS
-    asyncio.run(scene.failures.flush())
+    scene.flush()
     assert scene.audited == [("203.0.113.7", None), ("203.0.113.7", 999)]
-    asyncio.run(scene.failures.flush())
+    scene.flush()
     assert len(scene.audited) == 2
 
 
