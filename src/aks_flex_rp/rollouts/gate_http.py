@@ -64,19 +64,22 @@ def open_threads() -> ThreadPoolExecutor:
 class GateHttpClient:
     """Sends requests to one server. `peer` names it in messages: receiver, Prometheus server."""
 
-    def __init__(self, peer: str, ca_file: Path | None) -> None:
-        self._peer, authorities = peer, str(ca_file) if ca_file else None
+    def __init__(self, peer: str, ca_file: Path | None, threads: Executor) -> None:
+        self._peer, self._threads, authorities = peer, threads, str(ca_file) if ca_file else None
         timeout = Timeout(total=ATTEMPT_SECONDS)
         self._pool = bound(urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=THREADS))
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> HttpReply:
-        """Returns the response, if another attempt would not help. Blocks: call it in a thread.
+    async def post(self, url: str, body: bytes, headers: Callable[[], Mapping[str, str]]) -> HttpReply:
+        """Returns the response, if another attempt would not help. `headers` reads the credential from its file.
 
-        Raises GateUnavailableError if there is none, or one with a server error.
+        Raises GateUnavailableError if there is no response, or one with a server error, or no credential.
         """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._post, url, body, headers)
+
+    def _post(self, url: str, body: bytes, headers: Callable[[], Mapping[str, str]]) -> HttpReply:
         try:
             with time_limit(ATTEMPT_SECONDS):
-                reply = self._exchange(url, body, headers)
+                reply = self._exchange(url, body, headers())
         except FlexError as error:
             raise GateUnavailableError(str(error)) from None
         except BodyLimitError as error:
@@ -120,29 +123,22 @@ class WebhookGateReceiver:
     """Asks one receiver. All attempts of a run have the same webhook-id."""
 
     def __init__(self, settings: GateWebhookSettings, threads: Executor, pause: float = PAUSE_SECONDS) -> None:
-        self._settings, self._threads, self._pause = settings, threads, pause
-        self._http = GateHttpClient(f"receiver {settings.name}", settings.ca_file)
+        self._settings, self._pause = settings, pause
+        self._http = GateHttpClient(f"receiver {settings.name}", settings.ca_file, threads)
 
     async def run(self, run: GateRun, progress: GateProgress) -> GateAnswer:
         body = json.dumps(request_document(run)).encode()
 
         async def ask() -> GateAnswer | None:
-            loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(self._threads, self._post, f"gate_{run.id}", body)
+            reply = await self._http.post(self._settings.url, body, lambda: self._headers(f"gate_{run.id}", body))
             return _answer(reply, self._settings.name, progress)
 
         return await repeat(ask, progress, self._pause)
 
-    def _post(self, message: str, body: bytes) -> HttpReply:
-        try:
-            secrets = read_secrets(self._settings.secret_file)
-        except FlexError as error:
-            raise GateUnavailableError(str(error)) from None
-        headers = {
-            "Content-Type": "application/json",
-            **signature_headers(secrets, message, body, int(time.time())),
-        }
-        return self._http.post(self._settings.url, body, headers)
+    def _headers(self, message: str, body: bytes) -> dict[str, str]:
+        secrets = read_secrets(self._settings.secret_file)
+        signature = signature_headers(secrets, message, body, int(time.time()))
+        return {"Content-Type": "application/json", **signature}
 
 
 def _answer(reply: HttpReply, name: str, progress: GateProgress) -> GateAnswer | None:
@@ -177,17 +173,18 @@ Sample = tuple[str, float]  # the labels as text, and the value
 
 class PrometheusServer:
     def __init__(self, settings: GatePrometheusSettings, threads: Executor) -> None:
-        self._settings, self._threads = settings, threads
-        self._http = GateHttpClient(f"Prometheus server {settings.name}", settings.ca_file)
+        self._settings = settings
+        self._http = GateHttpClient(f"Prometheus server {settings.name}", settings.ca_file, threads)
 
     async def run(self, spec: PrometheusGate, progress: GateProgress) -> GateAnswer:
         successes = 0
+        url = f"{self._settings.url.rstrip('/')}/api/v1/query"
+        body = urlencode({"query": spec.query, "timeout": QUERY_TIMEOUT}).encode()
 
         async def evaluate() -> GateAnswer | None:
             nonlocal successes
             before, successes = successes, 0  # also if there is no response
-            reply = await asyncio.get_running_loop().run_in_executor(self._threads, self._post, spec.query)
-            samples = read_samples(reply, self._settings.name)
+            samples = read_samples(await self._http.post(url, body, self._headers), self._settings.name)
             if violation := find_violation(samples, spec):
                 progress.text = violation
                 return None
@@ -197,16 +194,12 @@ class PrometheusServer:
 
         return await repeat(evaluate, progress, spec.interval_seconds)
 
-    def _post(self, query: str) -> HttpReply:
+    def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if self._settings.token_file:
-            try:
-                token = private_files.read(self._settings.token_file).decode("ascii", "replace").strip()
-            except FlexError as error:
-                raise GateUnavailableError(str(error)) from None
+            token = private_files.read(self._settings.token_file).decode("ascii", "replace").strip()
             headers["Authorization"] = f"Bearer {token}"
-        body = urlencode({"query": query, "timeout": QUERY_TIMEOUT}).encode()
-        return self._http.post(f"{self._settings.url.rstrip('/')}/api/v1/query", body, headers)
+        return headers
 
 
 def read_samples(reply: HttpReply, name: str) -> list[Sample]:

@@ -185,9 +185,15 @@ class NodeJobs:
         if not seconds:
             return True  # too late for a new one
         body = job_manifest(self.run, self.spec, node, seconds)
-        with suppress(_AlreadyThere):
-            await asked(_created(self.client, _jobs(self.spec), body), "create jobs", self.spec.namespace)
+        await asked(self._create(body), "create jobs", self.spec.namespace)
         return True
+
+    async def _create(self, body: KubeObject) -> None:
+        try:
+            await self.client.create(_jobs(self.spec), body)
+        except ApiRefused as refusal:
+            if (refusal.status, refusal.reason) != (409, "AlreadyExists"):  # expected after a restart of the service
+                raise
 
     async def _is_there(self, node: str) -> bool:
         found = await asked(self.client.find(f"{NODES}/{node}"), f"get nodes {node}", self.spec.namespace)
@@ -245,19 +251,6 @@ class NodeJobs:
         except (GateUnavailableError, GateRefusedError) as error:
             return f"{why}. {error}"
         return f"{ended} in container {container}. {f'Its log ends with: {end}' if end else 'Its log is empty.'}"
-
-
-class _AlreadyThere(Exception):  # noqa: N818 - expected after a restart of the service
-    pass
-
-
-async def _created(client: KubeClient, path: str, body: KubeObject) -> None:
-    try:
-        await client.create(path, body)
-    except ApiRefused as refusal:
-        if refusal.status == 409 and refusal.reason == "AlreadyExists":
-            raise _AlreadyThere from None
-        raise
 
 
 GATE_LABEL = "flex.aks.azure.com/rollout-gate"  # ID of the run
