@@ -230,18 +230,13 @@ class ClusterRegistry:
             same = {key for key, cluster in found.items() if cluster == self._clusters.get(key)}
             self._infos = {key: info for key, info in self._infos.items() if key in same}
             self._clusters = found
-            for key in [
-                key for key, (made_of, _) in self._watches.items() if self._connection_of(found.get(key)) != made_of
-            ]:
-                await self._watches.pop(key)[1].stop()
+            for key, (connection, watch) in list(self._watches.items()):  # restarted only with another connection
+                if key not in found or found[key].connection != connection:
+                    del self._watches[key]
+                    await watch.stop()
             self._failures = {key: why for key, why in self._failures.items() if key in found}
             for key in found.keys() - self._watches.keys():
                 await self._start_controller(found[key])
-
-    @staticmethod
-    def _connection_of(cluster: Cluster | None) -> bytes:
-        """Returns the stored connection: a controller is restarted only when its connection changes."""
-        return cluster.connection if cluster else b""
 
     async def _start_controller(self, cluster: Cluster) -> None:
         """Watches a cluster. A failure is retried at every sync, and logged when its reason changes."""

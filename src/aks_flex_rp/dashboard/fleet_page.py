@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlencode
 
 from aks_flex_rp.arm import errors
+from aks_flex_rp.bounded_memory import BoundedCache
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import digits
 from aks_flex_rp.store.fleet import FleetQuery, FleetSort, FleetState
@@ -190,7 +191,7 @@ class FleetCounter:
         self._counts: tuple[float, tuple[FleetCount, ...]] = (float("-inf"), ())
         self._fresh = FRESH_SECONDS
         self._counting: asyncio.Task[None] | None = None
-        self._lengths: dict[FleetQuery, tuple[float, int]] = {}
+        self._lengths: BoundedCache[FleetQuery, tuple[float, int]] = BoundedCache(MAX_CACHED_LENGTHS)
 
     async def counts(self) -> tuple[FleetCount, ...]:
         """Returns the counts. Slightly stale ones are returned while new ones are counted in the background."""
@@ -216,7 +217,5 @@ class FleetCounter:
         if known and began - known[0] < FRESH_SECONDS:
             return known[1]
         found = await self._store.count_fleet(query, self._now())
-        if len(self._lengths) >= MAX_CACHED_LENGTHS:
-            self._lengths.clear()
         self._lengths[query] = (began, found)
         return found

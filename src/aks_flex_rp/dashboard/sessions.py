@@ -13,8 +13,10 @@ import hashlib
 import hmac
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.callers import Caller, CallerKind
@@ -103,7 +105,7 @@ class SessionManager:
         found = await self._store.session(name, now)
         if found is None or now - found.used > self._idle:
             return None
-        caller = _caller(found.caller)
+        caller = msgspec.convert(found.caller, Caller)
         if not found.proof or found.proof != self._proof(caller):
             return None
         confirmed: Caller | None = caller
@@ -129,7 +131,7 @@ class SessionManager:
             done.exception()  # all requests may have been cancelled, and nothing else reads it
 
     async def _check(self, session: UserSession) -> Caller | None:
-        before, now = _caller(session.caller), self.clock()
+        before, now = msgspec.convert(session.caller, Caller), self.clock()
         try:
             if self._confirm is None or not session.refresh:
                 raise SignInRefused("Entra ID issued no refresh token for it.")
@@ -174,22 +176,4 @@ def _refresh_seal_context(name: str) -> str:
 
 
 def _document(caller: Caller) -> dict[str, Any]:
-    return {
-        "id": caller.id,
-        "name": caller.name,
-        "kind": caller.kind.value,
-        "tenant": caller.tenant,
-        "ids": sorted(caller.ids),
-        "own": sorted(caller.own),
-    }
-
-
-def _caller(document: dict[str, Any]) -> Caller:
-    return Caller(
-        **{
-            **document,
-            "kind": CallerKind(document["kind"]),
-            "ids": frozenset(document["ids"]),
-            "own": frozenset(document["own"]),
-        }
-    )
+    return {**asdict(caller), "ids": sorted(caller.ids), "own": sorted(caller.own)}

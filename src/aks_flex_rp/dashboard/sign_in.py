@@ -26,7 +26,7 @@ from aks_flex_rp.dashboard.sessions import SignInRefused, VerifiedUser
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from msal import ConfidentialClientApplication  # type: ignore[import-untyped]
     from requests import Session
@@ -87,11 +87,7 @@ class EntraSignIn:
         """Redeems the authorization code with the state of the cookie. Returns the user and the path to return to."""
         flow, after = self._opened(sealed)
         result = await asyncio.to_thread(self._redeem, flow, dict(response))
-        try:
-            return await self._user(result), after
-        except Unauthenticated as error:
-            log.warning("Entra ID returned an invalid ID token: %s", error.message)
-            raise _failed("The ID token from Entra ID could not be verified.") from None
+        return await self._user(result, _failed), after
 
     async def confirm(self, refresh_token: str) -> VerifiedUser:
         """Redeems a refresh token, which Entra ID refuses for a disabled or deleted user, and after a revocation.
@@ -99,14 +95,14 @@ class EntraSignIn:
         Raises SignInRefused then, or ArmError if Entra ID cannot say it.
         """
         result = await asyncio.to_thread(self._refresh, refresh_token)
+        return await self._user(result, SignInRefused)
+
+    async def _user(self, result: Mapping[str, Any], refused: Callable[[str], Exception]) -> VerifiedUser:
         try:
-            return await self._user(result)
+            caller = await self._tokens.caller(f"Bearer {result['id_token']}")
         except Unauthenticated as error:
             log.warning("Entra ID returned an invalid ID token: %s", error.message)
-            raise SignInRefused("The ID token from Entra ID could not be verified.") from None
-
-    async def _user(self, result: Mapping[str, Any]) -> VerifiedUser:
-        caller = await self._tokens.caller(f"Bearer {result['id_token']}")
+            raise refused("The ID token from Entra ID could not be verified.") from None
         return VerifiedUser(caller, str(result.get("refresh_token") or ""))
 
     def _begin(self) -> dict[str, Any]:
@@ -143,8 +139,7 @@ class EntraSignIn:
         log.warning("Entra ID did not confirm a sign-in: %s", _reason(result))
         if result.get("error") in USER_REFUSED:
             raise SignInRefused(f"Entra ID denied the sign-in: {_reason(result)}")
-        message = f"The service cannot check the sign-in with Entra ID: {_reason(result)} Try again in a minute."
-        raise ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
+        raise _unavailable(f"The service cannot check the sign-in with Entra ID: {_reason(result)}")
 
     def _opened(self, sealed: str) -> tuple[dict[str, Any], str]:
         try:
@@ -178,8 +173,7 @@ class EntraSignIn:
 
     def _unreachable(self, error: Exception) -> ArmError:
         log.warning("%s is unreachable: %s", self.authority, error)
-        message = f"The service cannot reach Entra ID ({self.authority}). Try again in a minute."
-        return ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
+        return _unavailable(f"The service cannot reach Entra ID ({self.authority}).")
 
     def _credential(self) -> Any:
         if certificate := self._settings.client_certificate_file:
@@ -197,6 +191,11 @@ def _reason(result: Mapping[str, Any]) -> str:
 
 def _failed(why: str) -> ArmError:
     return ArmError(401, "SignInFailed", f"{why} Sign in again.")
+
+
+def _unavailable(why: str) -> ArmError:
+    message = f"{why} Try again in a minute."
+    return ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
 
 
 def _verifying(ca_file: str | None) -> Session:
