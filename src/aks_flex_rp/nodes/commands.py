@@ -26,7 +26,8 @@ from aks_flex_rp.nodes.pool_operations import PoolCommands, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.rollout_guard import RolloutGuard
 from aks_flex_rp.nodes.write_permissions import WriteChecks
-from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import NodeEvent
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.store.model import AuditAction, Conflict
 
@@ -209,7 +210,8 @@ class NodeCommands:
             event = request.event(
                 context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.effective, **identity
             )
-            messages = context.messages_for(node, [node_events.deleted_event(request.caller.name)])
+            notice = NodeEvent(NodeEventKind.DELETED, {"by": request.caller.name})
+            messages = context.messages_for(node, [notice])
             gone = await context.store.delete_node(cluster.key, key, node.etag, [event], messages)
             return node if gone else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from aks_flex_node.timestamps import format_utc, format_utc_microseconds
+from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinPhase
 from aks_flex_rp.notify.notification_settings import NodeEventKind, event_type
 from aks_flex_rp.store.outbox import OutboxMessage
@@ -61,18 +61,6 @@ def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
 def join_remedy(cause: str) -> str:
     """Returns the remedy of a failed join. A cause that already names the remedy has no other one."""
     return NEW_URL_REMEDY if NEW_URL_REMEDY in cause else REMEDY
-
-
-def deleted_event(by: str) -> NodeEvent:
-    return NodeEvent(NodeEventKind.DELETED, {"by": by})
-
-
-def silent_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.HEARTBEAT_LOST, {"lastSeen": format_utc(last_seen)})
-
-
-def resumed_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.HEARTBEAT_RESTORED, {"lastSeen": format_utc(last_seen)})
 
 
 def _by_type(status: Document) -> dict[str, dict[str, Any]]:

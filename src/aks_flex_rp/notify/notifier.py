@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.notify import node_events, webhook_client
-from aks_flex_rp.notify.node_events import EventPublisher, Webhook, load_webhooks
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.notify import webhook_client
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook, load_webhooks
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendStatus, WebhookClient
 
 if TYPE_CHECKING:
@@ -178,11 +180,9 @@ class StaleNodeMonitor:
 
     async def _record(self, silence: HeartbeatChange, since: float, now: float) -> None:
         """Records and reports a change. A node that is silent because it is no longer managed is not reported."""
-        news = []
-        if silence.silent:
-            news = [node_events.silent_event(silence.last_seen)]
-        elif silence.monitored:
-            news = [node_events.resumed_event(silence.last_seen)]
+        kind = NodeEventKind.HEARTBEAT_LOST if silence.silent else NodeEventKind.HEARTBEAT_RESTORED
+        event = NodeEvent(kind, {"lastSeen": format_utc(silence.last_seen)})
+        news = [event] if silence.silent or silence.monitored else []
         messages = self._notices.messages_about(silence.cluster, silence.name, news, now)
         await self._store.note_silence(silence, since, messages)
 

@@ -133,7 +133,7 @@ def test_webhooks_get_only_subscribed_events_and_share_event_id() -> None:
         replace(HOOK, key="elsewhere", clusters=frozenset({"/other"})),
     )
     messages = EventPublisher(hooks).messages_for(
-        NODE, [NodeEvent(NodeEventKind.JOINED), node_events.deleted_event("ann")], 1.0
+        NODE, [NodeEvent(NodeEventKind.JOINED), NodeEvent(NodeEventKind.DELETED, {"by": "ann"})], 1.0
     )
     joined, deleted = messages[0].id, messages[3].id
     assert joined != deleted
