@@ -13,7 +13,7 @@ from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import LocalOptions, with_settings
 
 if TYPE_CHECKING:
-    from aks_flex_rp.notify.node_events import Webhook
+    from aks_flex_rp.notify.notification_settings import WebhookSettings
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.outbox import PendingMessages
 
@@ -36,13 +36,13 @@ def show_all(local: LocalOptions) -> None:
     local.print_result(output.format_table(rows, head), documents)
 
 
-def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
+def _document(webhook: WebhookSettings, pending: PendingMessages | None) -> dict[str, Any]:
     from aks_flex_node.timestamps import format_utc
 
     return {
         "receiver": webhook.title,
-        "events": sorted(webhook.kinds),
-        "clusters": sorted(webhook.clusters),
+        "events": sorted({*webhook.events}),
+        "clusters": sorted({*webhook.clusters}),
         "pending": pending.messages if pending else 0,
         "oldest": format_utc(pending.oldest) if pending else "",
         "failure": pending.failure if pending else "",
@@ -63,7 +63,7 @@ def try_all(local: LocalOptions) -> None:
     raise typer.Exit(0 if all(each["outcome"] == "sent" for each in outcomes) else 1)
 
 
-def _send_test(webhook: Webhook) -> dict[str, str]:
+def _send_test(webhook: WebhookSettings) -> dict[str, str]:
     import json
 
     from aks_flex_rp.notify.node_events import cloud_event
@@ -77,10 +77,8 @@ def _send_test(webhook: Webhook) -> dict[str, str]:
     return {"outcome": result.status.value, "why": result.why}
 
 
-def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:
-    from aks_flex_rp.notify.node_events import load_webhooks
-
-    webhooks = load_webhooks(settings.notifications)
+def _hooks(settings: ServiceSettings) -> tuple[WebhookSettings, ...]:
+    webhooks = settings.notifications.webhooks
     if not webhooks:
         raise ConfigError(
             "webhooks-missing",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinPhase
@@ -16,10 +14,9 @@ from aks_flex_rp.store.outbox import OutboxMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from aks_flex_rp.join_state import JoinState
-    from aks_flex_rp.notify.notification_settings import NotificationSettings, WebhookSettings
+    from aks_flex_rp.notify.notification_settings import WebhookSettings
     from aks_flex_rp.store.model import Document, Node
 
 
@@ -86,44 +83,10 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Webhook:
-    key: str  # identifies its messages in the outbox
-    url: str = field(repr=False)  # not logged: the URL of many receivers contains a secret
-    secret_file: Path
-    ca_file: Path | None = None
-    kinds: frozenset[NodeEventKind] = frozenset()  # all if empty
-    clusters: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, settings: WebhookSettings) -> Webhook:
-        return cls(
-            hashlib.sha256(settings.url.encode()).hexdigest()[:12],
-            settings.url,
-            settings.secret_file,
-            settings.ca_file,
-            frozenset(settings.events),
-            frozenset(settings.clusters),
-        )
-
-    @property
-    def title(self) -> str:
-        """Returns the receiver's name in messages and logs, without the secret path of its URL."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc} ({self.key})"
-
-    def subscribes(self, kind: NodeEventKind, cluster: str) -> bool:
-        return (not self.kinds or kind in self.kinds) and (not self.clusters or cluster in self.clusters)
-
-
-def load_webhooks(settings: NotificationSettings) -> tuple[Webhook, ...]:
-    return tuple(map(Webhook.of, settings.webhooks))
-
-
-@dataclass(frozen=True)
 class EventPublisher:
     """Builds the outbox messages that are stored with a change. None if no webhook subscribes."""
 
-    hooks: tuple[Webhook, ...] = ()
+    hooks: tuple[WebhookSettings, ...] = ()
 
     def messages_for(self, node: Node, events: Iterable[NodeEvent], at: float) -> tuple[OutboxMessage, ...]:
         return self.messages_about(node.cluster, node.name, events, at) if self.hooks else ()

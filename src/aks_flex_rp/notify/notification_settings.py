@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from ipaddress import ip_address
 from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import Annotated
@@ -71,7 +72,8 @@ def _cluster(text: str) -> str:
 
 class WebhookSettings(SettingsModel):
     url: Annotated[str, AfterValidator(receiver_url)] = Field(
-        description="URL of the receiver: https, or http on this machine. Redirects are not followed."
+        repr=False,  # not logged: the URL of many receivers contains a secret
+        description="URL of the receiver: https, or http on this machine. Redirects are not followed.",
     )
     secret_file: Path = Field(
         description="File (mode 0600) with the signing secret. It may contain two lines during a rotation."
@@ -83,6 +85,20 @@ class WebhookSettings(SettingsModel):
     clusters: tuple[Annotated[str, AfterValidator(_cluster)], ...] = Field(
         default=(), description="IDs of the clusters whose events are sent. Default: all."
     )
+
+    @property
+    def key(self) -> str:
+        """Identifies the messages of the receiver in the outbox."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """Returns the receiver's name in messages and logs, without the secret path of its URL."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc} ({self.key})"
+
+    def subscribes(self, kind: NodeEventKind, cluster: str) -> bool:
+        return (not self.events or kind in self.events) and (not self.clusters or cluster in self.clusters)
 
 
 class NotificationSettings(SettingsModel):

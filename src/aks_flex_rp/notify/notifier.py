@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.notify import webhook_client
-from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook, load_webhooks
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendStatus, WebhookClient
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
-    from aks_flex_rp.notify.notification_settings import NotificationSettings
+    from aks_flex_rp.notify.notification_settings import NotificationSettings, WebhookSettings
     from aks_flex_rp.store.base import Store
     from aks_flex_rp.store.heartbeat import HeartbeatChange, Heartbeats
 
@@ -61,7 +61,9 @@ class RetryPolicy:
 class WebhookSender:
     """Sends the messages of one receiver. `count` is called with the outcome and number of attempts."""
 
-    def __init__(self, webhook: Webhook, store: Outbox, count: Count, policy: RetryPolicy | None = None) -> None:
+    def __init__(
+        self, webhook: WebhookSettings, store: Outbox, count: Count, policy: RetryPolicy | None = None
+    ) -> None:
         self._hook, self._store, self._count, self._pace = webhook, store, count, policy or RetryPolicy()
         self._post = WebhookClient(webhook)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver does not block the others
@@ -133,7 +135,7 @@ class OutboxCleaner:
     """Drops messages that will not be delivered: the oldest above the limit, and those older than a day."""
 
     store: Outbox
-    hooks: tuple[Webhook, ...]
+    hooks: tuple[WebhookSettings, ...]
     most: int
     count: Count
 
@@ -201,7 +203,7 @@ class Notifier:
     def __init__(self, settings: NotificationSettings, store: Store, silent_after: float, count: Count) -> None:
         # urllib3 logs complete URLs, which may contain secrets.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        webhooks = load_webhooks(settings)
+        webhooks = settings.webhooks
         for hook in webhooks:
             check_webhook(hook)
         self.publisher = EventPublisher(webhooks)
@@ -224,7 +226,7 @@ class Notifier:
             sender.stop()
 
 
-def check_webhook(webhook: Webhook) -> None:
+def check_webhook(webhook: WebhookSettings) -> None:
     """Validates the files of a webhook before the first message."""
     webhook_client.read_secrets(webhook.secret_file)
     check_ca_file(webhook.ca_file, "a webhook")

@@ -22,7 +22,7 @@ from aks_flex_rp.text_enum import TextEnum
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_rp.notify.node_events import Webhook
+    from aks_flex_rp.notify.notification_settings import WebhookSettings
 
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
@@ -88,7 +88,7 @@ class SendResult:
 class WebhookClient:
     """Sends messages to one receiver. Used by several threads at the same time."""
 
-    def __init__(self, webhook: Webhook, seconds: float = REQUEST_SECONDS) -> None:
+    def __init__(self, webhook: WebhookSettings, seconds: float = REQUEST_SECONDS) -> None:
         self._hook = webhook
         authorities = str(webhook.ca_file) if webhook.ca_file else None
         timeout = Timeout(total=seconds)

@@ -44,7 +44,7 @@ from aks_flex_rp.clusters.client import FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import DirectConnection
 from aks_flex_rp.dashboard import sign_in
 from aks_flex_rp.delivery import azure_blob
-from aks_flex_rp.notify.node_events import Webhook
+from aks_flex_rp.notify.notification_settings import WebhookSettings
 from aks_flex_rp.notify.webhook_client import WebhookClient
 from aks_flex_rp.store.postgres_address import parse_address
 from tests.service.rp.notify.receivers import SECRET, write_secrets
@@ -307,7 +307,7 @@ def signs_user_in(place: Place) -> str:
 
 def sends_webhook(place: Place) -> str:
     secrets = write_secrets(place.room / "secrets", SECRET)
-    hook = Webhook("key", f"{place.https}/{CANARY}", secrets, place.ca_file)
+    hook = WebhookSettings(url=f"{place.https}/{CANARY}", secret_file=secrets, ca_file=place.ca_file)
     result = WebhookClient(hook, SECONDS).send("id-1", "{}")
     text = f"the message is {result.status}: {result.why}"
     return Believed(text) if result.status == "sent" else text

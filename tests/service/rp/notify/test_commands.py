@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import notification_commands
 from aks_flex_rp.cli.command_context import migrate_schema
-from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, load_webhooks
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent
 from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.webhook_client import read_secrets
 from aks_flex_rp.service import open_store
@@ -65,7 +65,7 @@ def test_notification_list_shows_pending_messages_and_last_failure(tmp_path: Pat
     async def fail() -> None:
         store = open_store(made)
         await store.start()
-        notices = EventPublisher(load_webhooks(made.notifications))
+        notices = EventPublisher(made.notifications.webhooks)
         (message,) = notices.messages_about(
             "/c", "edge-1", [NodeEvent(NodeEventKind.JOINED), NodeEvent(NodeEventKind.LEFT)], 1777636800.0
         )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
-from aks_flex_rp.notify.notification_settings import NodeEventKind
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent
+from aks_flex_rp.notify.notification_settings import NodeEventKind, WebhookSettings
 from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
 from aks_flex_rp.store.postgres import PostgresStore
@@ -46,8 +46,8 @@ class Office:
     def count(self, how: str, number: int) -> None:
         self.counts[how] += number
 
-    def hook(self, url: str) -> Webhook:
-        return Webhook(url, url, self.secret_file)
+    def hook(self, url: str) -> WebhookSettings:
+        return WebhookSettings(url=url, secret_file=self.secret_file)
 
     def sender(self, url: str, pace: RetryPolicy = QUICK, store: Store | None = None) -> WebhookSender:
         return WebhookSender(self.hook(url), store or self.store, self.count, pace)

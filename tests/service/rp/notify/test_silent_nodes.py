@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.notify.node_events import EventPublisher, Webhook
+from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.notify.notification_settings import WebhookSettings
 from aks_flex_rp.notify.notifier import StaleNodeMonitor
 from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 AFTER = 120.0
-NOTICES = EventPublisher((Webhook("hook", "https://hooks.example.com", Path("secret")),))
+HOOK = WebhookSettings(url="https://hooks.example.com", secret_file=Path("secret"))
+NOTICES = EventPublisher((HOOK,))
 LOST, RESTORED = ("Edge-1", "heartbeat.lost"), ("Edge-1", "heartbeat.restored")
 
 
@@ -52,7 +54,7 @@ class Watch:
     async def messages(self) -> list[tuple[str, str]]:
         """Removes and returns the pending messages in order."""
         found = []
-        while messages := await self.store.due_messages("hook", 1e12, 100, 1.0):
+        while messages := await self.store.due_messages(HOOK.key, 1e12, 100, 1.0):
             for each in messages:
                 event = json.loads(each.body)
                 kind = event["type"].removeprefix("com.aks-flex-node.node.").removesuffix(".v1")

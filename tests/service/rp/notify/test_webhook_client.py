@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.notify.node_events import Webhook
+from aks_flex_rp.notify.notification_settings import WebhookSettings
 from aks_flex_rp.notify.webhook_client import SendResult, SendStatus, WebhookClient
 from tests.service.ports import free_port
 from tests.service.rp.notify.receivers import SECRET, SOON, receiving, write_secrets
@@ -22,7 +22,8 @@ BODY = '{"text": "käse"}'
 
 
 def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: float = SOON) -> SendResult:
-    return WebhookClient(Webhook("key", url, secret_file, ca_file), seconds).send("id-1", BODY)
+    webhook = WebhookSettings(url=url, secret_file=secret_file, ca_file=ca_file)
+    return WebhookClient(webhook, seconds).send("id-1", BODY)
 
 
 def test_webhook_message_is_signed_and_unmodified(receiver: Receiver, secret_file: Path) -> None:
@@ -39,7 +40,7 @@ def test_webhook_message_is_signed_and_unmodified(receiver: Receiver, secret_fil
 
 def test_webhook_secret_rotation_signs_with_all_secrets_in_file(receiver: Receiver, secret_file: Path) -> None:
     new = b"n" * 32
-    post = WebhookClient(Webhook("key", receiver.url, secret_file))
+    post = WebhookClient(WebhookSettings(url=receiver.url, secret_file=secret_file))
     for secrets in ((SECRET,), (new, SECRET), (new,)):
         write_secrets(secret_file, *secrets)
         assert post.send("id", BODY).status == "sent"

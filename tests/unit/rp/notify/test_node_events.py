@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.notify import node_events
-from aks_flex_rp.notify.node_events import MAX_CAUSE_LENGTH, REMEDY, EventPublisher, NodeEvent, Webhook
-from aks_flex_rp.notify.notification_settings import NodeEventKind
+from aks_flex_rp.notify.node_events import MAX_CAUSE_LENGTH, REMEDY, EventPublisher, NodeEvent
+from aks_flex_rp.notify.notification_settings import NodeEventKind, WebhookSettings
 from aks_flex_rp.store.model import Node
 
 
@@ -106,7 +105,9 @@ def test_join_failure_event_contains_only_cause_and_remedy() -> None:
 
 CLUSTER = "/subscriptions/x/c"
 NODE = Node(CLUSTER, "edge-1", "Edge-1", 7, '"7"', {}, {}, b"sealed")
-HOOK = Webhook("key", "https://hooks.example.com:444/services/T0/secret?token=hidden", Path("secret"))
+HOOK = WebhookSettings(
+    url="https://hooks.example.com:444/services/T0/secret?token=hidden", secret_file=Path("secret")
+)
 
 
 def test_message_is_a_cloud_event_about_one_node() -> None:
@@ -122,22 +123,24 @@ def test_message_is_a_cloud_event_about_one_node() -> None:
         "datacontenttype": "application/json",
         "data": {},
     }
-    assert (message.hook, message.cluster, message.node, message.at) == ("key", CLUSTER, "edge-1", 1777636800.25)
+    assert (message.hook, message.cluster, message.node, message.at) == (HOOK.key, CLUSTER, "edge-1", 1777636800.25)
 
 
 def test_webhooks_get_only_subscribed_events_and_share_event_id() -> None:
-    hooks = (
-        replace(HOOK, key="all"),
-        replace(HOOK, key="joins", kinds=frozenset({NodeEventKind.JOINED, NodeEventKind.JOIN_FAILED})),
-        replace(HOOK, key="here", clusters=frozenset({CLUSTER})),
-        replace(HOOK, key="elsewhere", clusters=frozenset({"/other"})),
-    )
+    chosen: dict[str, dict[str, Any]] = {
+        "all": {},
+        "joins": {"events": (NodeEventKind.JOINED, NodeEventKind.JOIN_FAILED)},
+        "here": {"clusters": (CLUSTER,)},
+        "elsewhere": {"clusters": ("/other",)},
+    }
+    hooks = tuple(HOOK.model_copy(update={"url": name, **each}) for name, each in chosen.items())
+    names = {hook.key: hook.url for hook in hooks}
     messages = EventPublisher(hooks).messages_for(
         NODE, [NodeEvent(NodeEventKind.JOINED), NodeEvent(NodeEventKind.DELETED, {"by": "ann"})], 1.0
     )
     joined, deleted = messages[0].id, messages[3].id
     assert joined != deleted
-    assert [(each.hook, each.id) for each in messages] == [
+    assert [(names[each.hook], each.id) for each in messages] == [
         ("all", joined),
         ("joins", joined),
         ("here", joined),
@@ -151,7 +154,7 @@ def test_no_messages_are_created_without_webhooks() -> None:
 
 
 def test_webhook_title_and_repr_hide_secret_url_parts() -> None:
-    assert HOOK.title == "https://hooks.example.com:444 (key)"
+    assert HOOK.title == f"https://hooks.example.com:444 ({HOOK.key})"
     for text in (HOOK.title, repr(HOOK), repr(EventPublisher((HOOK,)))):
         assert "hidden" not in text
         assert "services" not in text
