@@ -113,7 +113,9 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
         # A user who signed out after the backup must not be signed in again.
         with closing(connect((directory / DATABASE).as_uri())) as connection:
             connection.execute("DELETE FROM sessions")
-        targets = _restore_targets(settings, directory)
+        # The database is last: replacing it completes the restore.
+        names = sorted(filter(_ours, manifest.sums), key=lambda name: name == DATABASE)
+        targets = {directory / name: _place(settings, name) for name in names}
         aside = _set_aside(settings, targets)
         for file, target in targets.items():
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -153,10 +155,16 @@ def _counts(file: Path) -> tuple[int, int, int]:
 
 
 def _keys(settings: ServiceSettings) -> dict[str, Path]:
-    tls = settings.state_dir / "tls"
-    found = {KEYS: settings.keys, ADMIN: settings.admin_key_file}
-    found |= {f"{TLS}{each.name}": each for each in (sorted(tls.iterdir()) if tls.is_dir() else ()) if each.is_file()}
+    tls = settings.state_dir / TLS
+    certificates = [f"{TLS}{each.name}" for each in (sorted(tls.iterdir()) if tls.is_dir() else ()) if each.is_file()]
+    found = {name: _place(settings, name) for name in (KEYS, ADMIN, *certificates)}
     return {name: file for name, file in found.items() if file.exists()}
+
+
+def _place(settings: ServiceSettings, name: str) -> Path:
+    """Returns the file of the service that has this name in a backup."""
+    known = {DATABASE: settings.sqlite_file, KEYS: settings.keys, ADMIN: settings.admin_key_file}
+    return known.get(name, settings.state_dir / name)
 
 
 def _pack(target: Path, manifest: BackupManifest, files: dict[str, Path]) -> None:
@@ -223,15 +231,6 @@ def _sum(file: Path) -> str:
         while piece := opened.read(1 << 20):
             found.update(piece)
     return found.hexdigest()
-
-
-def _restore_targets(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:
-    """Maps each extracted file to its destination. The database is last: replacing it completes the restore."""
-    targets = {directory / KEYS: settings.keys, directory / ADMIN: settings.admin_key_file}
-    tls = directory / "tls"
-    targets |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
-    targets[directory / DATABASE] = settings.sqlite_file
-    return {file: target for file, target in targets.items() if file.exists()}
 
 
 def _set_aside(settings: ServiceSettings, targets: dict[Path, Path]) -> Path | None:
