@@ -272,6 +272,10 @@ def _is_of_exec_node(binding: KubeObject) -> bool:
     return name.startswith(BINDING_PREFIX) and bool(role == KUBELET_ROLE)
 
 
+def _exists(one: RequiredObject) -> Finding:
+    return Finding("ok", one.title, "The object exists.")
+
+
 async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
     """Compares an object by a dry-run apply, because the API server adds its defaults."""
     there = await client.find(one.path)
@@ -283,13 +287,13 @@ async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
         return Finding("problem", one.title, f"The object differs and cannot be corrected: {refusal.message}")
     if _essence(there) != _essence(applied):
         return Finding("problem", one.title, "The object differs from the required one.")
-    return Finding("ok", one.title, "The object exists.")
+    return _exists(one)
 
 
 async def _compared_policy(client: KubeClient, user: str, one: RequiredObject) -> Finding:
     there = await client.find(one.path)
     if there and same_policy(there, one.body):
-        return Finding("ok", one.title, "The object exists.")
+        return _exists(one)
     why = "The object differs from the required one." if there else "The object does not exist."
     if _is_service_account(user):  # others, such as administrators, apply policies that name them as the approver
         why += f" {NARROW}." + (" If it still differs, delete it and run the command again." if there else "")
@@ -308,24 +312,22 @@ async def _check_kubelet_role(client: KubeClient) -> Finding:
         return Finding("problem", title, f"The object cannot be read: {refusal.message} {advice}")
     if there is None or there.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
         return Finding("problem", title, f"The object is missing or differs from the required one. {advice}")
-    return Finding("ok", title, "The object exists.")
+    return _exists(KUBELET_ROLE_OBJECT)
 
 
 async def _check_own_objects_policy(client: KubeClient, user: str) -> list[Finding]:
     """Checks the policy that limits what a service account of the service writes. An administrator applies it."""
     if not _is_service_account(user):
         return []
-    return [await _check_own_objects(client, RequiredObject(*each)) for each in account_policy(user)]
-
-
-async def _check_own_objects(client: KubeClient, one: RequiredObject) -> Finding:
-    there = None
-    with suppress(ApiRefused):  # the role may not allow to read it
-        there = await client.find(one.path)
-    if there is None or not same_policy(there, one.body):
-        why = f"Without it the service can write Secrets, role bindings and Nodes that are not its own. {NARROW}."
-        return Finding("warning", one.title, why)
-    return Finding("ok", one.title, "The object exists.")
+    why = f"Without it the service can write Secrets, role bindings and Nodes that are not its own. {NARROW}."
+    findings = []
+    for one in (RequiredObject(*each) for each in account_policy(user)):
+        there = None
+        with suppress(ApiRefused):  # the role may not allow to read it
+            there = await client.find(one.path)
+        is_right = there is not None and same_policy(there, one.body)
+        findings.append(_exists(one) if is_right else Finding("warning", one.title, why))
+    return findings
 
 
 def _essence(document: KubeObject) -> dict[str, Any]:

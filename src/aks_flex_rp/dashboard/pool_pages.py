@@ -14,6 +14,7 @@ from aks_flex_rp.dashboard.document_diff import changed_lines
 from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.page_request import digits, redirect
+from aks_flex_rp.dashboard.rollout_view import RolloutRow
 from aks_flex_rp.nodes.pool_apply import PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS
 from aks_flex_rp.nodes.preconditions import Preconditions
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.document_diff import DiffLine
     from aks_flex_rp.dashboard.page import VisitedPool
     from aks_flex_rp.dashboard.page_request import PageRequest
-    from aks_flex_rp.dashboard.rollout_view import RolloutRow
     from aks_flex_rp.dashboard.scopes import ShownCluster
     from aks_flex_rp.nodes.pool_apply import ApplyResult
     from aks_flex_rp.store.pool_model import Pool, PoolRevision
@@ -61,11 +61,14 @@ class PoolPages(DashboardPage):
 
     async def show_all(self, visit: PageRequest) -> Response:
         clusters = await self.scopes.clusters(visit.caller, Operation.READ_POOL)
-        rollouts, rows = await rollout_view.fleet_rollouts(self.store), []
+        active = {(each.cluster, each.pool): RolloutRow(each) for each in await self.store.active_rollouts()}
+        versions = await self.store.all_pool_versions()
+        barred = {(each.cluster, each.pool, each.created): len(each.barred) for each in versions}
+        rows = []
         for cluster in clusters:
             counts = await self.store.pool_counts(cluster.id.key)
             for each in await self.store.pools(cluster.id.key, limit=MAX_POOLS):
-                about = (rollouts.of(each), rollouts.barred_of(each))
+                about = (active.get((each.cluster, each.key)), barred.get((each.cluster, each.key, each.created), 0))
                 rows.append(PoolRow(cluster, each, counts.get(each.key, PoolCounts()), *about))
         may_create = bool(await self.scopes.clusters(visit.caller, Operation.WRITE_POOL))
         return self.pages.show("pools", visit, rows=rows, clusters=clusters, may_create=may_create)

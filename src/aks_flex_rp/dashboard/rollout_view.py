@@ -191,26 +191,6 @@ async def pool_rollouts(store: Store, pool: Pool) -> PoolRollouts:
     )
 
 
-@dataclass(frozen=True)
-class FleetRollouts:
-    """The active roll-outs and the barred revisions of all pools, by cluster and pool."""
-
-    active: dict[tuple[str, str], RolloutRow]
-    barred: dict[tuple[str, str, float], int]  # also by the time at which the pool was created
-
-    def of(self, pool: Pool) -> RolloutRow | None:
-        return self.active.get((pool.cluster, pool.key))
-
-    def barred_of(self, pool: Pool) -> int:
-        return self.barred.get((pool.cluster, pool.key, pool.created), 0)
-
-
-async def fleet_rollouts(store: Store) -> FleetRollouts:
-    active = {(each.cluster, each.pool): RolloutRow(each) for each in await store.active_rollouts()}
-    versions = await store.all_pool_versions()
-    return FleetRollouts(active, {(each.cluster, each.pool, each.created): len(each.barred) for each in versions})
-
-
 async def place_of(store: Store, node: Node) -> NodePlace | None:
     """Returns the place of a node in the newest open roll-out of its pool, if it is in one."""
     if node.pool is None:
