@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.vpn import disconnect
+from aks_flex_node.agent.vpn.connection import manual_command
 from aks_flex_node.host.host import CommandResult
 from tests.remedies.catalogue import advice, command
 from tests.remedies.vpn_harness import TunnelSite, failure, run_az
@@ -99,7 +99,7 @@ def test_full_gateway_has_room_after_a_certificate_is_deleted(site: TunnelSite) 
 
     values = {"GROUP": "group-1", "NAME": "aks-flex-node", "CERTIFICATE": "n3"}
     delete = command("vpn-gateway-full", "az network vnet-gateway root-cert delete", **values)
-    assert delete == shlex.split(disconnect.manual_command(GATEWAY, "n3"))
+    assert delete == shlex.split(manual_command(GATEWAY, "n3"))
     run_az(site, delete)
     site.bootstrap_vpn()
     assert "n3" not in site.azure.roots()

@@ -187,12 +187,11 @@ def connect_vpn(engine: Engine, note: NoteProgress, *, auto_provision: bool, ado
 def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> list[str]:
     """Removes the VPN from this machine and its certificate from the gateway; returns remaining manual commands."""
     from aks_flex_node.agent.components.vpn import COMPONENT
-    from aks_flex_node.agent.vpn import disconnect
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
     connection = VpnConnection(engine, progress.message)
     if gateway:
-        disconnect.remove_gateway(connection.records, engine.config, connection.environment, progress.message)
+        connection.remove_gateway()
     remaining = connection.remove_from_azure()
     engine.remove(COMPONENT, progress.warning)
     _save_phase(engine, Phase.NOT_STARTED, VPN_PHASES)

@@ -1,6 +1,7 @@
 """Connects the machine to the cluster's network: finds the network, provisions the gateway, installs the profile,
 starts OpenVPN and checks that the API server is reachable. Each step first checks what exists, so the next run
-completes an interrupted one.
+completes an interrupted one. Also removes what belongs to this machine in Azure: its root certificate always, the
+gateway only on request.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
 from aks_flex_node.agent.http.download_options import parse_ip_address
-from aks_flex_node.agent.vpn import client_profile, disconnect, local_state, openvpn, virtual_network
+from aks_flex_node.agent.vpn import client_profile, gateway_spec, local_state, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.dependencies import ApiServerReachability, VpnEnvironment
 from aks_flex_node.agent.vpn.gateway import GatewayProvisioner, VpnGateway
@@ -21,7 +22,7 @@ from aks_flex_node.agent.vpn.local_state import VpnRecordStore, certificate_file
 from aks_flex_node.agent.vpn.openvpn import diagnose
 from aks_flex_node.agent.vpn.virtual_network import NETWORK_API, VirtualNetwork
 from aks_flex_node.azure.operations import started_operation, wait_for_operation
-from aks_flex_node.errors import MachineError
+from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 UP_SECONDS = 120.0
 RECONNECT_SECONDS = 20.0  # for an existing tunnel that is reconnecting
+DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
 RESOLVED = "/run/systemd/resolve/stub-resolv.conf"
 INSTALL_COMMAND = (
     "env",
@@ -143,7 +145,7 @@ class VpnConnection:
         reaching.check()
         gateway.remove_roots(tuple(each for each in self.records.current.roots if each != pair.name))
         self.records.update(roots=(pair.name,))
-        disconnect.remove_from_former_gateways(self.records, arm, self.environment, self.note)
+        self._remove_from_former_gateways(arm)
         self.environment.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         for each in self.host.list_dir(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
@@ -178,7 +180,11 @@ class VpnConnection:
         # The case of Azure IDs varies, so a recorded ID is reused unchanged.
         known = [self.records.current.gateway, *(each for each, _ in self.records.current.former)]
         id_ = next((each for each in known if each.lower() == path.lower()), path)
-        return VpnGateway(id_, arm, self.records, self.environment.operation_timeout, self.note)
+        return self._open_gateway(id_, arm)
+
+    def _open_gateway(self, gateway: str, arm: ArmClient, seconds: float | None = None) -> VpnGateway:
+        timeout = self.environment.operation_timeout
+        return VpnGateway(gateway, arm, self.records, replace(timeout, seconds=seconds or timeout.seconds), self.note)
 
     def _switch_gateway(self, gateway: str, network: str) -> None:
         """Records another gateway. The machine is removed from the former gateway after the new one works."""
@@ -242,5 +248,74 @@ class VpnConnection:
         self.records.update(started=digest)
 
     def remove_from_azure(self) -> list[str]:
-        """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""
-        return disconnect.remove_from_gateways(self.records, self.config, self.environment, self.note)
+        """Removes this machine's root certificates from the gateways. Returns the commands for those that failed."""
+        record, left = self.records.current, list[str]()
+        known = [*record.former, *((record.gateway, each) for each in record.roots)]
+        gateways = {gateway: tuple(each for one, each in known if one == gateway) for gateway, _ in known if gateway}
+        for gateway, names in gateways.items():
+            self.note("removing this machine's certificate from the VPN gateway")
+            try:
+                with self.environment.operator_client(self.config) as arm:
+                    self._open_gateway(gateway, arm, DISCONNECT_SECONDS).remove_roots(names)
+            except FlexError as error:
+                self.note(f"could not remove this machine's certificate from the VPN gateway: {error.message}")
+                left += [manual_command(gateway, each) for each in names]
+        if record.made:
+            self.note(
+                "these resources of the VPN are not deleted, and Azure continues to charge for them: "
+                f"{', '.join(record.made)}"
+            )
+        self.records.remove()
+        return left
+
+    def _remove_from_former_gateways(self, arm: ArmClient) -> None:
+        """Removes this machine from gateways that it used before. Failures are reported, and retried when the machine
+        is removed.
+        """
+        for gateway, name in self.records.current.former:
+            try:
+                self._open_gateway(gateway, arm, DISCONNECT_SECONDS).remove_roots((name,))
+            except FlexError as error:
+                self.note(
+                    f"could not remove this machine's certificate from {gateway}: {error.message} Run: "
+                    f"{manual_command(gateway, name)}"
+                )
+                continue
+            self.records.update(former=tuple(each for each in self.records.current.former if each != (gateway, name)))
+
+    def remove_gateway(self) -> None:
+        """Deletes the VPN resources that this machine created, if no other machine uses them."""
+        record = self.records.current
+        if not record.made:
+            raise ConfigError(
+                "vpn-gateway-not-owned",
+                f"The VPN gateway {record.gateway or 'of this machine'} was not created by this machine, so it is "
+                "not deleted.",
+                "Delete it on the machine that created it, or with `az network vnet-gateway delete`.",
+            )
+        with self.environment.operator_client(self.config) as arm:
+            gateway = self._open_gateway(record.gateway, arm)
+            for made in record.made:
+                _refuse_used(replace(gateway, id=made), (*record.roots, *(name for _, name in record.former)))
+            for resource in reversed(record.made):
+                gateway.remove(resource, resource.rpartition("/")[2])
+        self.records.update(
+            roots=() if record.gateway in record.made else record.roots,
+            former=tuple(each for each in record.former if each[0] not in record.made),
+        )
+
+
+def manual_command(gateway: str, root: str) -> str:
+    group, name = gateway.split("/")[4], gateway.rpartition("/")[2]
+    return f"az network vnet-gateway root-cert delete --resource-group {group} --gateway-name {name} --name {root}"
+
+
+def _refuse_used(gateway: VpnGateway, ours: tuple[str, ...]) -> None:
+    """Raises ConfigError if other machines have root certificates on the gateway."""
+    names = [each["name"] for each in gateway_spec.root_certificates(gateway.read() or {})]
+    if others := [name for name in names if name not in ours]:
+        raise ConfigError(
+            "vpn-gateway-in-use",
+            f"The VPN gateway {gateway.id} is used by other machines: {', '.join(others)}. It was not deleted.",
+            "Remove the VPN of these machines first, then run the same command again.",
+        )

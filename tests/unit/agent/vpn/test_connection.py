@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.components.vpn import HOSTS, LINK, NAME
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
-from aks_flex_node.agent.vpn import disconnect, local_state
+from aks_flex_node.agent.vpn import local_state
 from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
 from aks_flex_node.agent.vpn.virtual_network import find_virtual_network
 from aks_flex_node.azure.arm import AzureCallError
@@ -284,10 +284,10 @@ def test_gateway_is_removed_only_when_created_here_and_unused(site: Site) -> Non
     ours = list(site.clients["vpnClientRootCertificates"])
     site.clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
     with pytest.raises(FlexError) as caught:
-        disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
+        connection.remove_gateway()
     assert caught.value.name == "vpn-gateway-in-use"
     site.clients["vpnClientRootCertificates"] = ours
-    disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
+    connection.remove_gateway()
     assert GATEWAY not in site.azure.documents
     assert ADDRESS not in site.azure.documents
     assert [each["name"] for each in site.azure.documents[NETWORK]["properties"]["subnets"]] == ["nodes"]
@@ -298,7 +298,7 @@ def test_remove_gateway_refuses_a_foreign_gateway(site: Site) -> None:
     site.run()
     connection = site.connection()
     with pytest.raises(FlexError) as caught:
-        disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
+        connection.remove_gateway()
     assert caught.value.name == "vpn-gateway-not-owned"
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
 from tests.unit.agent.vpn.fakes import ADDRESS, GATEWAY, NETWORK, refusal
 from tests.unit.agent.vpn.harness import Site, theirs
@@ -32,8 +31,7 @@ def other(site: Site) -> None:
 
 
 def remove(site: Site) -> None:
-    connection = site.connection()
-    disconnect.remove_gateway(connection.records, site.config, connection.environment, site.notes.append)
+    site.connection().remove_gateway()
 
 
 def test_failed_new_tunnel_keeps_the_certificate_on_the_old_gateway() -> None:
