@@ -47,6 +47,18 @@ KEY_NOT_BOUND = (
 )
 
 
+Response = tuple[int, "Mapping[str, str]", bytes]  # status, headers (case-insensitive) and body
+
+
+@frozen
+class ProviderRequest:
+    method: str
+    action: str
+    headers: Mapping[str, str]
+    body: Any  # sent as JSON; None for none
+    seconds: float
+
+
 class ProviderRequestError(Exception):
     """The provider did not respond or rejected the request. `result` has the cause."""
 
@@ -78,7 +90,7 @@ class ProviderClient:
         if wait and version:
             headers["Prefer"] = f"wait={wait}"
         try:
-            result = classify(*self._request("GET", "", headers, None, wait + self.grace))
+            result = classify(*self._request(ProviderRequest("GET", "", headers, None, wait + self.grace)))
         except ProviderRequestError as failure:
             return failure.result
         if result.changed:
@@ -87,13 +99,14 @@ class ProviderClient:
         # Without a next configuration, the ETag is the version.
         return replace(result, knows_next=result.is_ok and bool(version) and etag == plain)
 
-    def get(self, path: str) -> tuple[int, Mapping[str, str], bytes]:
+    def get(self, path: str) -> Response:
         """Reads a resource below the endpoint. Raises ProviderRequestError if there is no response."""
-        return self._request("GET", path.removeprefix("/"), {}, None, self.grace)
+        return self._request(ProviderRequest("GET", path.removeprefix("/"), {}, None, self.grace))
 
     def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
         """Runs an action of the node resource. Raises ProviderRequestError if it fails."""
-        status, headers, content = self._request("POST", action, {}, body if body is not None else {}, self.grace)
+        request = ProviderRequest("POST", action, {}, body if body is not None else {}, self.grace)
+        status, headers, content = self._request(request)
         document = parse_object(content)
         if status == 200 and document and not parse_arm_error(content)[0]:
             return document
@@ -118,24 +131,19 @@ class ProviderClient:
         if self._pool:
             self._pool.clear()
 
-    def _request(
-        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        status, response_headers, content = self._send(method, action, headers, body, seconds)
+    def _request(self, request: ProviderRequest) -> Response:
+        status, headers, content = response = self._send(request)
         if status == 401:
             # The token can be invalid before its expiry: the clock was changed, or the token was revoked.
             self.tokens.invalidate()
             if self.assertions:
-                self.assertions.reject(parse_arm_error(content)[0], response_headers)
-            status, response_headers, content = self._send(method, action, headers, body, seconds)
+                self.assertions.reject(parse_arm_error(content)[0], headers)
+            status, _, content = response = self._send(request)
             if status == 401 and parse_arm_error(content)[0] != NODE_KEY_TIME:
-                known = self._send_without_key(method, action, headers, body, seconds)
-                return known or (status, response_headers, content)
-        return status, response_headers, content
+                return self._send_without_key(request) or response
+        return response
 
-    def _send_without_key(
-        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes] | None:
+    def _send_without_key(self, request: ProviderRequest) -> Response | None:
         """Sends a request with the Azure identity of the node to a provider that does not know the node key: it was
         restored from a backup. If it accepts that, the key is no longer used until it is bound again. Returns None if
         the node cannot sign in otherwise.
@@ -144,7 +152,7 @@ class ProviderClient:
             return None
         other = self.with_azure_identity()
         try:
-            response = other._send(method, action, headers, body, seconds)
+            response = other._send(request)
         except ProviderRequestError:
             return None
         finally:
@@ -153,37 +161,35 @@ class ProviderClient:
             self.assertions.unbind_key()
         return None if response[0] in {401, 403} else response
 
-    def _send(
-        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    def _send(self, request: ProviderRequest) -> Response:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        request_headers = {
+        headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": "aks-flex-node",
             "Authorization": f"Bearer {self._token()}",
             **({MACHINE_HEADER: self.machine.header} if self.machine else {}),
-            **headers,
+            **request.headers,
         }
-        data = None if body is None else json.dumps(body).encode()
+        data = None if request.body is None else json.dumps(request.body).encode()
         if data is not None:
-            request_headers["Content-Type"] = "application/json"
-        limit = Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds)
-        url = self.endpoint.url(action)
+            headers["Content-Type"] = "application/json"
+        limit = Timeout(connect=min(CONNECT_SECONDS, request.seconds), read=request.seconds)
+        url = self.endpoint.url(request.action)
         try:
-            with time_limit(seconds + min(CONNECT_SECONDS, seconds)):
+            with time_limit(request.seconds + min(CONNECT_SECONDS, request.seconds)):
                 if self._pool is None:
                     logging.getLogger("urllib3").setLevel(logging.ERROR)
                     sources, private_ca = proxy_options(self.config), self.endpoint.trust
                     trust = tls_context(system=private_ca is None, pem=private_ca)
                     self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), trust)
                 response = self._pool.request(
-                    method,
+                    request.method,
                     url,
                     body=data,
-                    headers=request_headers,
+                    headers=headers,
                     timeout=limit,
                     preload_content=False,
                     redirect=False,
@@ -191,11 +197,11 @@ class ProviderClient:
                 )
                 try:
                     content = _read_body(response, self.max_bytes, self.peer)
-                    return response.status, response.headers, content  # headers are case-insensitive
+                    return response.status, response.headers, content
                 finally:
                     response.release_conn()
         except (HTTPError, OSError) as error:
-            raise ProviderRequestError(self._unreachable(error, seconds)) from None
+            raise ProviderRequestError(self._unreachable(error, request.seconds)) from None
 
     def _token(self) -> str:
         """Returns a token that may be sent to the provider. Raises ProviderRequestError if there is none.
@@ -205,12 +211,9 @@ class ProviderClient:
         try:
             if self.assertions and (assertion := self.assertions.value()):
                 return assertion
-        except SignInError as error:
-            raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None
-        if self.assertions and not has_azure_identity(self.config):
-            raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, KEY_NOT_BOUND))
-        self._check_audience(provider_audience(self.config))
-        try:
+            if self.assertions and not has_azure_identity(self.config):
+                raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, KEY_NOT_BOUND))
+            self._check_audience(provider_audience(self.config))
             token = self.tokens.value()
         except SignInError as error:
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.agent.provider.poll_result import NextConfig, ProviderState, classify
-from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequest, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from tests.unit.agent.builders import config_of
 from tests.unit.agent.config.builders import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def error(code: str, message: str = "No.") -> bytes:
@@ -154,12 +157,10 @@ class ScriptedProvider(ProviderClient):
     """A client whose provider gives predefined responses, and records the headers of the polls."""
 
     responses: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
-    sent: list[dict[str, str]] = field(default_factory=list)
+    sent: list[Mapping[str, str]] = field(default_factory=list)
 
-    def _request(
-        self, _method: str, _action: str, headers: dict[str, str], _body: Any, _seconds: float
-    ) -> tuple[int, dict[str, str], bytes]:
-        self.sent.append(headers)
+    def _request(self, request: ProviderRequest) -> tuple[int, dict[str, str], bytes]:
+        self.sent.append(request.headers)
         return self.responses.pop(0)
 
 
