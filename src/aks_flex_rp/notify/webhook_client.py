@@ -85,17 +85,21 @@ class SendResult:
     wait: float = 0.0  # seconds from Retry-After
 
 
+def open_connections(ca_file: Path | None, seconds: float, size: int) -> urllib3.PoolManager:
+    """Returns a pool of connections that are bounded and not retried. `ca_file` replaces the system's CAs."""
+    authorities = str(ca_file) if ca_file else None
+    return bound(
+        urllib3.PoolManager(retries=False, timeout=Timeout(total=seconds), ca_certs=authorities, maxsize=size)
+    )
+
+
 class WebhookClient:
     """Sends messages to one receiver. Used by several threads at the same time."""
 
     def __init__(self, webhook: WebhookSettings, seconds: float = REQUEST_SECONDS) -> None:
         self._hook = webhook
-        authorities = str(webhook.ca_file) if webhook.ca_file else None
-        timeout = Timeout(total=seconds)
         self._seconds = seconds
-        self._pool = bound(
-            urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=MAX_CONCURRENT)
-        )
+        self._pool = open_connections(webhook.ca_file, seconds, MAX_CONCURRENT)
 
     def send(self, message: str, body: str) -> SendResult:
         """Sends a message. Only the status of the response is used; the body is not read."""

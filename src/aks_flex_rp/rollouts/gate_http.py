@@ -17,16 +17,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import urllib3
 from urllib3.exceptions import HTTPError
-from urllib3.util import Timeout
 
 from aks_flex_node import __version__
-from aks_flex_node.bounded_http.connections import bound
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import FlexError
 from aks_flex_rp import private_files
-from aks_flex_rp.notify.webhook_client import RETRYABLE_STATUS, error_text, read_secrets, signature_headers
+from aks_flex_rp.notify.webhook_client import (
+    RETRYABLE_STATUS,
+    error_text,
+    open_connections,
+    read_secrets,
+    signature_headers,
+)
 from aks_flex_rp.rollouts.gate_run import GateAnswer, GateRefusedError, GateUnavailableError, repeat, shown
 
 if TYPE_CHECKING:
@@ -65,9 +68,8 @@ class GateHttpClient:
     """Sends requests to one server. `peer` names it in messages: receiver, Prometheus server."""
 
     def __init__(self, peer: str, ca_file: Path | None, threads: Executor) -> None:
-        self._peer, self._threads, authorities = peer, threads, str(ca_file) if ca_file else None
-        timeout = Timeout(total=ATTEMPT_SECONDS)
-        self._pool = bound(urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=THREADS))
+        self._peer, self._threads = peer, threads
+        self._pool = open_connections(ca_file, ATTEMPT_SECONDS, THREADS)
 
     async def post(self, url: str, body: bytes, headers: Callable[[], Mapping[str, str]]) -> HttpReply:
         """Returns the response, if another attempt would not help. `headers` reads the credential from its file.

@@ -19,6 +19,7 @@ CALLS = {
     "ApiClient",
     "HttpClient",
     "ProviderClient",
+    "open_connections",
     "NodeWatch",
 }
 # Why a module that uses one of them opens no connection of its own.
