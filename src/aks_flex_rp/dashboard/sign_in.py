@@ -8,6 +8,7 @@ import json
 import logging
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from aks_flex_rp.dashboard.sessions import SignInRefused, VerifiedUser
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from msal import ConfidentialClientApplication  # type: ignore[import-untyped]
     from requests import Session
@@ -113,13 +114,10 @@ class EntraSignIn:
         return flow
 
     def _redeem(self, flow: dict[str, Any], response: dict[str, str]) -> dict[str, Any]:
-        from msal.exceptions import MsalError  # type: ignore[import-untyped] # noqa: PLC0415
-
         application = self._application()
         try:
-            result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, response)
-        except (OSError, MsalError) as error:
-            raise self._unreachable(error) from None
+            with self._reached():
+                result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, response)
         except (ValueError, RuntimeError):  # the state or nonce does not match
             raise _failed("The response from Entra ID does not belong to the sign-in of this browser.") from None
         if "id_token" not in result:
@@ -128,12 +126,8 @@ class EntraSignIn:
         return result
 
     def _refresh(self, refresh_token: str) -> dict[str, Any]:
-        from msal.exceptions import MsalError  # noqa: PLC0415
-
-        try:
+        with self._reached(ValueError):
             result: dict[str, Any] = self._application().acquire_token_by_refresh_token(refresh_token, [])
-        except (OSError, ValueError, MsalError) as error:
-            raise self._unreachable(error) from None
         if "id_token" in result:
             return result
         log.warning("Entra ID did not confirm a sign-in: %s", _reason(result))
@@ -153,9 +147,8 @@ class EntraSignIn:
     def _application(self) -> ConfidentialClientApplication:
         """Creates a client for each sign-in, so that a replaced secret is used immediately."""
         from msal import ConfidentialClientApplication  # noqa: PLC0415 - not needed without Entra ID
-        from msal.exceptions import MsalError  # noqa: PLC0415
 
-        try:
+        with self._reached(ValueError, RuntimeError):  # the constructor requests metadata from the authority
             return ConfidentialClientApplication(
                 self._settings.client_id,
                 client_credential=self._credential(),
@@ -163,17 +156,17 @@ class EntraSignIn:
                 instance_discovery=self.authority == ENTRA_AUTHORITY,
                 http_client=_verifying(self._ca_file),
             )
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-            MsalError,
-        ) as error:  # the constructor requests metadata from the authority
-            raise self._unreachable(error) from None
 
-    def _unreachable(self, error: Exception) -> ArmError:
-        log.warning("%s is unreachable: %s", self.authority, error)
-        return _unavailable(f"The service cannot reach Entra ID ({self.authority}).")
+    @contextmanager
+    def _reached(self, *others: type[Exception]) -> Iterator[None]:
+        """Translates the errors of MSAL, and these others, of a request to Entra ID that got no answer."""
+        from msal.exceptions import MsalError  # type: ignore[import-untyped] # noqa: PLC0415
+
+        try:
+            yield
+        except (OSError, MsalError, *others) as error:
+            log.warning("%s is unreachable: %s", self.authority, error)
+            raise _unavailable(f"The service cannot reach Entra ID ({self.authority}).") from None
 
     def _credential(self) -> Any:
         if certificate := self._settings.client_certificate_file:
