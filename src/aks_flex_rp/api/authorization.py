@@ -30,7 +30,7 @@ from aks_flex_rp.nodes import identity_ownership, queries
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.identity_ownership import REMEDY, IdentityOwnership
 from aks_flex_rp.nodes.preconditions import Preconditions
-from aks_flex_rp.store.model import AuditAction, AuditOutcome, Conflict
+from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -319,7 +319,7 @@ class Authorizer:
                 self.limits.acquire(f"{caller.id} denied", "write") == 0
             ):  # limits the audit events that one unauthorized caller can cause
                 event = request.event(self.context.now(), AuditAction(operation.value), target.id)
-                await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+                await self.context.store.record(event.denied())
             if shared:
                 raise identity_ownership.refused(target.node)
             raise errors.forbidden(caller, azure_action(operation), target.id)

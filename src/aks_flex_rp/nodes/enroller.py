@@ -30,7 +30,7 @@ from aks_flex_rp.nodes.machine_claims import not_released, refusal, revoked_at_f
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
-from aks_flex_rp.store.model import AuditAction, AuditOutcome
+from aks_flex_rp.store.model import AuditAction
 from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineState
 
 if TYPE_CHECKING:
@@ -272,8 +272,7 @@ class Enroller:
             if error.code in RECORDED_REFUSALS:
                 detail = {"reason": error.code, "message": error.message}
                 event = self._event(enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, **detail)
-                denied = replace(event, outcome=AuditOutcome.DENIED)
-                await self.refusals.record(self.context.store, denied, error.code)
+                await self.refusals.record(self.context.store, event.denied(), error.code)
             raise
 
     async def _enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
@@ -483,8 +482,7 @@ class Enroller:
 
 def _is_approved(known: EnrolledMachine | None, machine_request: MachineRequest) -> bool:
     """Returns whether a person has approved the machine as it describes itself now."""
-    is_approved = known is not None and known.state is MachineState.APPROVED
-    return known is not None and is_approved and _has_same_facts(known, machine_request)
+    return known is not None and known.state is MachineState.APPROVED and _has_same_facts(known, machine_request)
 
 
 def _has_same_facts(known: EnrolledMachine, machine_request: MachineRequest) -> bool:

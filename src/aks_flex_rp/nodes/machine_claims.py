@@ -7,7 +7,7 @@ with `replaceMachine` (`--replace`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_ANOTHER_MACHINE, REPLACED
@@ -23,7 +23,7 @@ from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Cla
 from aks_flex_rp.node_conditions import condition, with_condition
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.context import node_busy
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 
 if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
@@ -142,8 +142,7 @@ class MachineClaims:
             first = {"machine": before.fetch_machine, "key": before.fetch_key}
             detail = {"machine": client.shown_machine, "key": client.thumbprint, "first": first}
             event = client.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
-            denied = replace(event, outcome=AuditOutcome.DENIED)
-            await self.context.put_join(node, node.join.with_machines(after), [denied])
+            await self.context.put_join(node, node.join.with_machines(after), [event.denied()])
         machines = (before.candidate, before.owner)
         used_on = next((known for known in machines if known and known.id == before.fetch_machine), None)
         raise already_used(node.name, used_on)
@@ -230,7 +229,7 @@ class MachineClaims:
         """Records a refused fetch, and counts those that follow from the same address."""
         now, machine = self.context.now(), client.shown_machine
         event = client.event(now, AuditAction.MACHINE_REFUSED, _resource(node), machine=machine, **detail)
-        await self.refusals.record(self.context.store, replace(event, outcome=AuditOutcome.DENIED))
+        await self.refusals.record(self.context.store, event.denied())
 
 
 def with_conflict(status: Document, machines: MachineOwnership, name: str, now: float) -> Document:

@@ -8,7 +8,7 @@ they are is permitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import IdentityOwnership, node_identity
 from aks_flex_rp.resource import config_generator
-from aks_flex_rp.store.model import AuditAction, AuditOutcome
+from aks_flex_rp.store.model import AuditAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,4 +126,4 @@ class WriteChecks:
 
     async def _record(self, what: AuditAction, resource: str, path: str, request: RequestContext) -> None:
         event = request.event(self.context.now(), what, resource, property=path)
-        await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+        await self.context.store.record(event.denied())

@@ -373,10 +373,10 @@ def plan_waves(plan: RolloutProperties, nodes: Iterable[PlannedNode]) -> list[li
 def _alternating(plan: RolloutProperties, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
     if plan.failure_domain is None:
         return list(nodes)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     keyed = []
     for node in nodes:
         value = plan.domain_of(node.labels)
-        counts[value] = counts.get(value, 0) + 1
+        counts[value] += 1
         keyed.append((counts[value], value, node.name, node))
     return [node for *_, node in sorted(keyed, key=lambda each: each[:3])]

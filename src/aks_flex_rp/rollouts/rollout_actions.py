@@ -61,7 +61,7 @@ class RolloutActions:
 
     def last_seen(self, cluster: str, node: str) -> float:
         """Returns the last heartbeat of a node at this replica, which may not be stored yet."""
-        return self._commands.context.last_seen(cluster, node)
+        return self._context.last_seen(cluster, node)
 
     # Decisions
 
@@ -81,7 +81,7 @@ class RolloutActions:
         if state.phase is not before.phase or is_new:
             detail = {"state": state.phase.value, "wave": state.wave + 1, "reason": state.reason}
             events.append(request.event(now, AuditAction.ROLLOUT_STATE, resource, **detail))
-        messages = rollout_messages(self._commands.context.publisher, after, changes, now)
+        messages = rollout_messages(self._context.publisher, after, changes, now)
         # Nodes that begin are stored first if they are too many for one transaction: on their own, they mean that
         # the node is given its revision. All other changes belong to the state that follows from them.
         order = sorted(nodes, key=lambda each: not NodeState(each.state).is_busy)

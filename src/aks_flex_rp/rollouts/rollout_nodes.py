@@ -295,9 +295,7 @@ class RolloutNodes:
     def _restart_queue(self, now: float) -> None:
         limits = None
         if domain := self.plan.failure_domain:
-            members: dict[str, int] = {}
-            for node in self.nodes.values():
-                members[node.domain] = members.get(node.domain, 0) + 1
+            members = Counter(node.domain for node in self.nodes.values())
             limits = {name: domain.max_unavailable.of(count) for name, count in members.items()}
         self.queue = StartQueue(self.plan.max_unavailable.of(len(self.nodes)), limits)
         self.waiting = WaitingNodes()

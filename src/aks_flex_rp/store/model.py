@@ -10,7 +10,7 @@ StoreError              the store cannot execute the request
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aks_flex_node.errors import FlexError
@@ -188,6 +188,9 @@ class AuditEvent:
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # assigned by the store
     who_id: str = ""  # object ID of the caller; empty for the service itself
+
+    def denied(self) -> AuditEvent:
+        return replace(self, outcome=AuditOutcome.DENIED)
 
 
 @dataclass(frozen=True)
