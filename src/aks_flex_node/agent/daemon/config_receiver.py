@@ -97,9 +97,10 @@ class ConfigReceiver:
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
-        settings = stored_config.provider_settings_in(stored_config.parse_config(text))
-        is_changed = settings != stored_config.provider_settings_in(self._current_config())
-        if is_changed and not self._is_reachable_with(news, text):
+        new = stored_config.parse_config(text)
+        before, after = (stored_config.provider_settings_in(each) for each in (self._current_config(), new))
+        is_standalone = new.get("continuousMonitoring") is False  # from now on, so it needs no provider
+        if before != after and not is_standalone and not self._is_reachable_with(news, text):
             return PollResult(ProviderState.CONNECTED)  # through the current endpoint; checked again at the next poll
         self._store(news.version, text)
         # Only after it is stored, because a known version is not requested again.

@@ -368,3 +368,10 @@ def test_unreachable_new_provider_url_is_refused_and_retried(scene: Scene) -> No
     scene.way = PollResult(ProviderState.CONNECTED)
     assert scene.accepting.handle(elsewhere("2")).changed
     assert scene.accepting.newest_version == "2"
+
+
+def test_config_that_ends_the_management_needs_no_reachable_provider(scene: Scene) -> None:
+    scene.way = PollResult(ProviderState.UNREACHABLE, "No answer.")
+    assert scene.accepting.handle(news("2", settings(provider={}, continuousMonitoring=False))).changed
+    assert scene.stored["configVersion"] == "2"
+    assert scene.accepting.newest_version == "2"
