@@ -210,6 +210,12 @@ def parse_swaps(text: str) -> dict[str, int]:
     return {row[0].replace("\\040", " "): int(row[-1]) for row in rows}
 
 
+def parse_memory_total(meminfo: str) -> int | None:
+    """Parses the total memory in bytes from /proc/meminfo."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
 def sysctl_path(key: str) -> str:
     """Returns the /proc path of a sysctl key. A key with slashes may have dots inside of a name."""
     return "/proc/sys/" + key.replace(".", "/")

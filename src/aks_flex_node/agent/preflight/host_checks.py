@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, PreflightContext, error, ok, warning
 from aks_flex_node.api.kubernetes_rules import node_name
+from aks_flex_node.host.system import parse_memory_total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def _configured(name: str) -> Iterator[CheckFinding]:
 
 
 def check_memory(context: PreflightContext) -> Iterator[CheckFinding]:
-    total = memory_total(context.text("/proc/meminfo"))
+    total = parse_memory_total(context.text("/proc/meminfo"))
     if total is None:
         yield warning("The size of the memory cannot be read.", "Check /proc/meminfo.")
     elif total < LEAST_MEMORY:
@@ -105,12 +106,6 @@ def check_memory(context: PreflightContext) -> Iterator[CheckFinding]:
         )
     else:
         yield ok(f"{total / GIB:.1f} GiB")
-
-
-def memory_total(meminfo: str) -> int | None:
-    """Parses the total memory in bytes from /proc/meminfo."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
 
 
 def check_cpu(context: PreflightContext) -> Iterator[CheckFinding]:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.preflight.disk_checks import file_system_type, threshold_bytes, volumes
-from aks_flex_node.agent.preflight.host_checks import memory_total
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, parse_sysctl_file
 from aks_flex_node.host.host import CommandResult
-from aks_flex_node.host.system import parse_swaps
+from aks_flex_node.host.system import parse_memory_total, parse_swaps
 from tests.unit.agent.preflight.builders import GIB, MACHINE, ROOM, config, findings, fit, host, severities, told
 
 
@@ -92,7 +91,7 @@ def test_preflight_rates_the_memory_size(kib: int, severity: str) -> None:
 
 def test_preflight_warns_when_the_memory_size_is_unknown() -> None:
     assert severities(fit(host=host(without=("/proc/meminfo",))), "memory") == ["warning"]
-    assert memory_total("MemFree: 1 kB\n") is None
+    assert parse_memory_total("MemFree: 1 kB\n") is None
 
 
 @pytest.mark.parametrize(

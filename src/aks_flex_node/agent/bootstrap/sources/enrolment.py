@@ -24,6 +24,7 @@ from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
 from aks_flex_node.host.host import Host, read_text
+from aks_flex_node.host.system import parse_memory_total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ def read_facts(host: Host) -> MachineFacts:
         __version__[: limits["agentVersion"]],
         parse_mac_addresses(host.query("ip", "-json", "-details", "link").out),
         os.cpu_count() or 0,
-        _memory_bytes(_text(host, "/proc/meminfo")),
+        parse_memory_total(_text(host, "/proc/meminfo")) or 0,
     )
 
 
@@ -150,14 +151,6 @@ def parse_mac_addresses(links: str) -> tuple[str, ...]:
     chosen = devices or [link for kind, link in by_kind if kind in CONTAINER_LINKS and "master" not in link]
     addresses = (normalized_mac(str(link.get("address", ""))) for link in chosen)
     return tuple(dict.fromkeys(filter(None, addresses)))[: enrolments.MAX_MAC_ADDRESSES]
-
-
-def _memory_bytes(meminfo: str) -> int:
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemTotal" and value.split()[:1] and value.split()[0].isdigit():
-            return int(value.split()[0]) * 1024
-    return 0
 
 
 def _text(host: Host, path: str) -> str:
