@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
+from aks_flex_node.agent.bootstrap.sources.source import FromLocalFile
 from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.context import ConfigSelection

@@ -101,8 +101,7 @@ class Join:
             self.progress.warning(warning)
         self.engine = context.make_engine(self.config, self.host)
         if self.is_managed:
-            key = NodeKeyStore(self.host).read()
-            is_bound = self.source.has_bound_key or (key is not None and key.is_bound)
+            is_bound = self.source.has_bound_key or NodeKeyStore(self.host).has_bound_key
             management.check_management(self.config, context.node_name(self.engine), is_key_bound=is_bound)
             management.refuse_temporary_vpn(self.loaded)
         self.source.admit(self.engine)

@@ -20,7 +20,6 @@ def check_received(host: Host, text: str, origin: str) -> None:
     the node needs to poll the provider: a complete Azure identity, or a key that the provider has bound.
     """
     refuse_local_settings(text, origin, stored_text(host, CURRENT_CONFIG))
-    config, key = load_text(text, origin).config, NodeKeyStore(host).read()
-    is_key_bound = key is not None and key.is_bound
-    if has_azure_identity(config) or (config.continuous_monitoring and not is_key_bound):
+    config = load_text(text, origin).config
+    if has_azure_identity(config) or (config.continuous_monitoring and not NodeKeyStore(host).has_bound_key):
         require_identity(config)

@@ -69,6 +69,12 @@ class NodeKeyStore:
         """Returns the key of the newest valid file, or None if this machine has none."""
         return self._newest()[0]
 
+    @property
+    def has_bound_key(self) -> bool:
+        """Whether a provider has bound the key of this machine."""
+        key = self.read()
+        return key is not None and key.is_bound
+
     def ensure(self, now: float | None = None) -> StoredKey:
         """Returns the key of this machine, and makes one if it has none. Restores a damaged file from the other."""
         known, revision, is_complete = self._newest()

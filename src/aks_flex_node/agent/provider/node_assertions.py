@@ -83,14 +83,8 @@ class NodeAssertions:
             self.clock_offset = offset if offset is not None else self.clock_offset
 
     @property
-    def has_key(self) -> bool:
-        """Whether a provider has bound the key of this machine."""
-        key = NodeKeyStore(self.host).read()
-        return key is not None and key.is_bound
-
-    def unbind_key(self) -> None:
-        """Records that the provider has not bound the key, so that a rotation has it bound again."""
-        NodeKeyStore(self.host).unbind()
+    def keys(self) -> NodeKeyStore:
+        return NodeKeyStore(self.host)
 
     @property
     def clock_note(self) -> str:

@@ -148,7 +148,7 @@ class ProviderClient:
         restored from a backup. If it accepts that, the key is no longer used until it is bound again. Returns None if
         the node cannot sign in otherwise.
         """
-        if not (self.assertions and self.assertions.has_key and has_azure_identity(self.config)):
+        if not (self.assertions and self.assertions.keys.has_bound_key and has_azure_identity(self.config)):
             return None
         other = self.with_azure_identity()
         try:
@@ -158,7 +158,7 @@ class ProviderClient:
         finally:
             other.close()
         if response[0] in {200, 304}:
-            self.assertions.unbind_key()
+            self.assertions.keys.unbind()  # so that a rotation has it bound again
         return None if response[0] in {401, 403} else response
 
     def _send(self, request: ProviderRequest) -> Response:

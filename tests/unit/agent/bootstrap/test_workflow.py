@@ -12,7 +12,7 @@ import pytest
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.bootstrap.management import describe_service, refuse_temporary_vpn
 from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl, refuse_other_node
-from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
+from aks_flex_node.agent.bootstrap.sources.source import FromLocalFile
 from aks_flex_node.agent.bootstrap.workflow import Join
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store

@@ -19,8 +19,7 @@ from aks_flex_node.agent.aks_pool.pool_ids import (
     new_token_hint,
     parse_pool_id,
 )
-from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
-from aks_flex_node.agent.bootstrap.sources.source import Registration
+from aks_flex_node.agent.bootstrap.sources.source import FromLocalFile, Registration
 from aks_flex_node.agent.cluster.discovery import needs_discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config import loader

@@ -11,7 +11,7 @@ from aks_flex_node.agent.aks_pool.pool_ids import configured_pool
 from aks_flex_node.agent.bootstrap.sources.aks_pool import FromPool
 from aks_flex_node.agent.bootstrap.sources.config_url import FromConfigUrl
 from aks_flex_node.agent.bootstrap.sources.enrolment import FromEnrolment
-from aks_flex_node.agent.bootstrap.sources.local_file import FromLocalFile
+from aks_flex_node.agent.bootstrap.sources.source import FromLocalFile
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import CURRENT_CONFIG
@@ -42,8 +42,7 @@ def skip_enrolment(host: Host, selection: ConfigSelection, progress: ProgressRep
     """Selects the stored configuration instead of the URL of an enrolment, on a machine that has joined: the provider
     would refuse it, because its key already belongs to its node.
     """
-    key = NodeKeyStore(host).read()
-    if selection.url is None or not selection.url.is_enrolment or key is None or not key.is_bound:
+    if selection.url is None or not selection.url.is_enrolment or not NodeKeyStore(host).has_bound_key:
         return selection
     try:
         config = context.load_stored(host, CURRENT_CONFIG)

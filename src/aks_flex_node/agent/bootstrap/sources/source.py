@@ -1,4 +1,6 @@
-"""The interface of a join source, and the announcement of a node to the provider that authorizes it."""
+"""The interface of a join source, the source of a local configuration, and the announcement of a node to the provider
+that authorizes it.
+"""
 
 from __future__ import annotations
 
@@ -119,6 +121,17 @@ class JoinSource(ABC):
                 f"Run `aks-flex-rp node join-command --name {name}` where the provider runs, then run the printed "
                 "command on this machine. Installed components are kept.",
             ) from error
+
+
+@dataclass
+class FromLocalFile(JoinSource):
+    """The configuration on this machine: files, environment and flags, or what an earlier run stored."""
+
+    own: LoadedConfig
+
+    def fetch(self, progress: ProgressReporter) -> LoadedConfig:  # noqa: ARG002
+        self.loaded = self.own
+        return self.loaded
 
 
 def _announce_with_retry(provider: ProviderClient) -> None:
