@@ -158,13 +158,14 @@ def _pending_update(
     version: str, result: JobResult | None, failed: FailedUpdate | None, unapplied: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns the version that is not yet in effect, with reason and message."""
+    reason, message = "InProgress", "Applying the configuration."
     if failed and failed.version == version:
-        return {"configVersion": version, "reason": failed.reason, "message": failed.message}
-    if result and result.kind is JobKind.UPDATE and result.version == version:
-        return {"configVersion": version, "reason": result.reason, "message": result.message}
-    if unapplied.get("version") == version:  # another job has run since
-        return {"configVersion": version, "reason": unapplied["reason"], "message": unapplied["message"]}
-    return {"configVersion": version, "reason": "InProgress", "message": "Applying the configuration."}
+        reason, message = failed.reason, failed.message
+    elif result and result.kind is JobKind.UPDATE and result.version == version:
+        reason, message = result.reason, result.message
+    elif unapplied.get("version") == version:  # another job has run since
+        reason, message = unapplied["reason"], unapplied["message"]
+    return {"configVersion": version, "reason": reason, "message": message}
 
 
 def _staging(host: Host, config: NodeConfig) -> Document | None:

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Show or replace the key of this node.")
 
 
-@app.callback()
-def _group() -> None:
-    """Show or replace the key of this node."""
-
-
 @app.command()
 def show(json: Json = False) -> None:
     """Show the key of this node: its thumbprint, its fingerprint and its age."""
