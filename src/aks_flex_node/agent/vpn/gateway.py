@@ -69,8 +69,12 @@ class VpnGateway:
             gateway_spec.set_root_certificates(document, [*others, gateway_spec.root_certificate(pair)])
             return True
 
-        self.records.update(roots=tuple(dict.fromkeys((*self.records.current.roots, pair.name))))
+        self.record_root(pair)
         self.change(add, "this machine's root certificate")
+
+    def record_root(self, pair: ClientCertificate) -> None:
+        """Records that this machine's root certificate is, or may be, on the gateway."""
+        self.records.update(roots=tuple(dict.fromkeys((*self.records.current.roots, pair.name))))
 
     def remove_roots(self, names: tuple[str, ...]) -> None:
         def drop(document: Document) -> bool:
@@ -166,10 +170,8 @@ class GatewayProvisioner:
                     f"The VPN gateway {self.gateway.id} is in state {provisioning_state(found)}.",
                     "Repair it first: `az network vnet-gateway update` repeats its last change.",
                 )
-            body = gateway_spec.gateway_document(
-                self.config, self.network.location, self._subnet(), self._address(), pair
-            )
-            self.gateway.put(self.gateway.id, body, "the VPN gateway again", str(found.get("etag", "")))
+            etag = str(found.get("etag", ""))
+            self.gateway.put(self.gateway.id, self._document(pair), "the VPN gateway again", etag)
         elif differences := gateway_spec.differences(found, self.config):
             if not adopt:
                 raise ConfigError(
@@ -201,10 +203,14 @@ class GatewayProvisioner:
                 "--auto-provision` to create it. This takes 30 to 45 min, and Azure charges for the gateway by the "
                 "hour.",
             )
-        subnet, address = self._subnet(), self._address()
-        body = gateway_spec.gateway_document(self.config, self.network.location, subnet, address, pair)
-        self.gateway.records.update(roots=tuple(dict.fromkeys((*self.gateway.records.current.roots, pair.name))))
+        body = self._document(pair)
+        self.gateway.record_root(pair)
         self._create_if_missing(self.gateway.id, body, "the VPN gateway, which takes 30 to 45 min in Azure")
+
+    def _document(self, pair: ClientCertificate) -> Document:
+        """Returns the document of the gateway. Creates its subnet and its public address if they are missing."""
+        location, subnet, address = self.network.location, self._subnet(), self._address()
+        return gateway_spec.gateway_document(self.config, location, subnet, address, pair)
 
     def _subnet(self) -> str:
         path = f"{self.network.id}/subnets/{GATEWAY_SUBNET}"
