@@ -61,12 +61,10 @@ class MachineSettings:
 class PoolMachine:
     """A Machine resource as Azure returns it."""
 
-    id: str
     name: str
     etag: str  # changes with the settings, not with the status
     settings: MachineSettings
     provisioning_state: str = ""
-    current_version: str = ""
     node_name: str = ""
     vm_state: str = ""  # Running, Deleted, or empty
     error: str = ""  # why AKS could not provision it
@@ -98,12 +96,11 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
     labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
     if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
         raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
-    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
-    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
+    desired = text_at(profile, "orchestratorVersion").removeprefix("v")
+    current = text_at(profile, "currentOrchestratorVersion").removeprefix("v")
     return PoolMachine(
-        str(document.get("id") or ""),
         document["name"],
-        str(properties.get("eTag") or ""),
+        text_at(properties, "eTag"),
         MachineSettings(
             (current if satisfies(current, desired) else desired),
             most,
@@ -111,11 +108,10 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
             None if taints is None else tuple(str(each) for each in taints),
             object_at(profile, "kubeletConfig"),
         ),
-        str(properties.get("provisioningState") or ""),
-        str(profile.get("currentOrchestratorVersion") or ""),
-        str(profile.get("nodeName") or ""),
-        str(status.get("vmState") or ""),
-        str(failure.get("message") or failure.get("code") or ""),
+        text_at(properties, "provisioningState"),
+        text_at(profile, "nodeName"),
+        text_at(status, "vmState"),
+        text_at(failure, "message") or text_at(failure, "code"),
         {str(name): str(value) for name, value in object_at(properties, "tags").items()},
         tuple(str(each) for each in profile.get("nodeInitializationTaints") or ()),
     )
@@ -133,6 +129,10 @@ def satisfies(version: str, desired: str) -> bool:
 def object_at(parent: Mapping[str, Any], name: str) -> Document:
     value = parent.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def text_at(parent: Mapping[str, Any], name: str) -> str:
+    return str(parent.get(name) or "")
 
 
 def machine_invalid_error(cause: str) -> FlexError:
@@ -218,7 +218,7 @@ def with_machine_settings(config: Mapping[str, Any], settings: MachineSettings, 
         node["kubelet"] = with_kubelet_settings(node.get("kubelet") or {}, settings.kubelet)
     changed = {**config, "node": node}
     kubernetes = config.get("kubernetes") or {}
-    if settings.version and not satisfies(str(kubernetes.get("version") or ""), settings.version):
+    if settings.version and not satisfies(text_at(kubernetes, "version"), settings.version):
         changed["kubernetes"] = {**kubernetes, "version": settings.version}
     return changed
 

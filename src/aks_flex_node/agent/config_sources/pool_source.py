@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, has_patch, satisfies, with_machine_settings
+from aks_flex_node.agent.aks_pool.machine_document import (
+    MachineSettings,
+    has_patch,
+    object_at,
+    satisfies,
+    text_at,
+    with_machine_settings,
+)
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION, PoolId
 from aks_flex_node.agent.config_sources.machine_poll import (
     classify_failure,
@@ -97,7 +104,7 @@ class PoolSource(ConfigSource):
         current = self.current_config()
         settings = self._with_patch_version(settings, current)
         config = with_machine_settings(current, settings)
-        if not has_patch(str((config.get("kubernetes") or {}).get("version") or "")):
+        if not has_patch(text_at(object_at(config, "kubernetes"), "version")):
             message = f"AKS has not chosen a patch version of Kubernetes {settings.version} for the Machine yet."
             return PollResult(ProviderState.CONNECTED, message)
         return PollResult(ProviderState.CONNECTED, changed=True, version=etag, config=config)
@@ -106,7 +113,7 @@ class PoolSource(ConfigSource):
         """Completes a minor version with the patch version of the API server, which suits every node of the cluster.
         A node that has a patch version of it keeps that.
         """
-        known = str((current.get("kubernetes") or {}).get("version") or "")
+        known = text_at(object_at(current, "kubernetes"), "version")
         if not settings.version or has_patch(settings.version) or satisfies(known, settings.version):
             return settings
         server = self.server_version()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
 WANTED = MachineSettings("1.34.2", 50, {"site": "a"}, ("edge=yes:NoSchedule",))
 OWN = hash_machine_id("0" * 32)
-THERE = PoolMachine("id", "m1", "e1", WANTED, "Succeeded", tags={OWNER_TAG: OWN})
+THERE = PoolMachine("m1", "e1", WANTED, "Succeeded", tags={OWNER_TAG: OWN})
 UNMARKED = replace(THERE, tags={})
 
 
@@ -58,7 +58,7 @@ class FakePool(AksPoolClient):
         self.puts.append(settings)
         state = "Creating" if self.machine is None else "Updating"
         tags = {OWNER_TAG: owner} if owner else {}
-        self.machine = PoolMachine("id", name, f"e{len(self.puts) + 1}", settings, state, tags=tags)
+        self.machine = PoolMachine(name, f"e{len(self.puts) + 1}", settings, state, tags=tags)
         return self.machine, AzureOperation("m1", "id", "x")
 
     def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
