@@ -6,12 +6,11 @@ A roll-out names them and never contains a URL, so that a contributor cannot mak
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 
-from aks_flex_rp.auth.auth_settings import SettingsModel
+from aks_flex_rp.auth.auth_settings import SettingsModel, unique
 from aks_flex_rp.notify.notification_settings import receiver_url
 
 MOST_SERVERS = 32
@@ -40,20 +39,10 @@ class GatePrometheusSettings(GateServerSettings):
     )
 
 
-Server = TypeVar("Server", bound=GateServerSettings)
-
-
 class RolloutSettings(SettingsModel):
-    webhooks: Annotated[tuple[GateWebhookSettings, ...], Field(max_length=MOST_SERVERS)] = Field(
+    webhooks: Annotated[tuple[GateWebhookSettings, ...], Field(max_length=MOST_SERVERS), unique("name")] = Field(
         default=(), description="Webhook receivers that gates of roll-outs may ask."
     )
-    prometheus: Annotated[tuple[GatePrometheusSettings, ...], Field(max_length=MOST_SERVERS)] = Field(
+    prometheus: Annotated[tuple[GatePrometheusSettings, ...], Field(max_length=MOST_SERVERS), unique("name")] = Field(
         default=(), description="Prometheus servers that gates of roll-outs may query."
     )
-
-    @field_validator("webhooks", "prometheus")
-    @classmethod
-    def _each_once(cls, servers: tuple[Server, ...]) -> tuple[Server, ...]:
-        if len({each.name for each in servers}) < len(servers):
-            raise PydanticCustomError("twice", "contains the same name twice")
-        return servers

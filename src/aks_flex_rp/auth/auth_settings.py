@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -56,6 +56,7 @@ def _https(text: str) -> str:
     return text
 
 
+Entry = TypeVar("Entry")
 LowercaseEntraId = Annotated[str, AfterValidator(_entra_id)]
 
 
@@ -68,6 +69,17 @@ class SettingsModel(BaseModel):
         validate_by_alias=True,
         hide_input_in_errors=True,
     )
+
+
+def unique(name: str, hint: str = "") -> AfterValidator:
+    """Returns a validator of a list whose entries have different values of a field."""
+
+    def check(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        if len({getattr(each, name) for each in entries}) < len(entries):
+            raise PydanticCustomError("twice", "contains the same {name} twice{hint}", {"name": name, "hint": hint})
+        return entries
+
+    return AfterValidator(check)
 
 
 class TenantSettings(SettingsModel):

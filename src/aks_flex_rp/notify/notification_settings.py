@@ -8,11 +8,11 @@ from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from aks_flex_rp.arm.ids import parse_cluster_id
-from aks_flex_rp.auth.auth_settings import SettingsModel
+from aks_flex_rp.auth.auth_settings import SettingsModel, unique
 from aks_flex_rp.text_enum import TextEnum
 
 TEST_TYPE = "com.aks-flex-node.test.v1"  # type of a test message
@@ -102,20 +102,13 @@ class WebhookSettings(SettingsModel):
 
 
 class NotificationSettings(SettingsModel):
-    webhooks: Annotated[tuple[WebhookSettings, ...], Field(max_length=MOST_WEBHOOKS)] = Field(
-        default=(), description="Webhook receivers, each with its own outbox."
-    )
+    # The outbox identifies receivers by their URL.
+    webhooks: Annotated[
+        tuple[WebhookSettings, ...],
+        Field(max_length=MOST_WEBHOOKS),
+        unique("url", ". Combine the events of one url in one entry"),
+    ] = Field(default=(), description="Webhook receivers, each with its own outbox.")
     most_pending: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         default=100_000,
         description="Maximum number of pending messages per receiver. The oldest are dropped above it.",
     )
-
-    @field_validator("webhooks")
-    @classmethod
-    def _each_once(cls, webhooks: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
-        """Rejects duplicate URLs: the outbox identifies receivers by their URL."""
-        if len({each.url for each in webhooks}) < len(webhooks):
-            raise PydanticCustomError(
-                "twice", "contains the same url twice. Combine the events of one url in one entry"
-            )
-        return webhooks
