@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_rp.clusters.admission_policies import (
@@ -65,14 +65,7 @@ class Permission:
 
     def review(self) -> dict[str, object]:
         resource, _, subresource = self.resource.partition("/")
-        attributes = {
-            "verb": self.verb,
-            "group": self.group,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
+        attributes = {**asdict(self), "resource": resource, "subresource": subresource}
         return {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

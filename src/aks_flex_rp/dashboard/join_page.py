@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from aks_flex_node.api import node_summary
+from aks_flex_node.api.node_summary import join_command
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
@@ -114,11 +114,6 @@ RERUN_HINT = (
 )
 
 
-def join_command(url: ConfigUrl) -> str:
-    """Returns the command that `aks-flex-rp node join-command` prints."""
-    return node_summary.join_command(url.url)
-
-
 @dataclass(frozen=True)
 class ConfigUrlCookie:
     """Passes a configuration URL from the page that creates it to the page that shows it, in an encrypted cookie."""
@@ -167,7 +162,7 @@ class JoinPage(DashboardPage):
             node=found.node,
             cluster=found.cluster.id,
             above=visit.incoming.url.path.removesuffix("/joining"),
-            command=join_command(url) if url else "",
+            command=join_command(url.url) if url else "",
             expires=url.expires if url else 0.0,
             steps=steps,
             ready=steps[-1].progress == "done",

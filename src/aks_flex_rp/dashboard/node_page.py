@@ -180,7 +180,6 @@ def facts(node: Node, shown: Document) -> Document:
     return {
         "node": node,
         "id": shown["id"],
-        "properties": properties,
         "node_status": status,
         "conditions": conditions,
         "attention": condition_text.problems_shown(conditions),

@@ -58,9 +58,8 @@ class PageRenderer:
         live = f"{name}.live.html"
         if live in self._templates:
             part = self._environment.get_template(live).render(about)
-            about["live"] = hashlib.sha256(part.encode()).hexdigest()[:24]
+            mark = about["live"] = hashlib.sha256(part.encode()).hexdigest()[:24]
             if page_request and page_request.shown is not None:
-                mark = about["live"]
                 if mark == page_request.shown:
                     return Response(status_code=204, headers=self.headers)
                 headers = {**self.headers, "X-Live": mark}

@@ -167,8 +167,8 @@ class EnrolmentCommands:
             event = request.event(
                 now, AuditAction.NODE_RELEASED, cluster.id.node(name), fingerprint=fingerprint(machine.thumbprint)
             )
-            released = replace(machine, state=MachineState.RELEASED, changed=now, by=request.caller.name)
-            released = replace(released, released_key=key)
+            by = request.caller.name
+            released = replace(machine, state=MachineState.RELEASED, changed=now, by=by, released_key=key)
             return await store.put_machine(enrolment, released, [event])
 
         return await self._update(cluster, known.pool, known.enrolment, write)
