@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -53,7 +52,6 @@ class NodeJoin:
     )
     announce: Callable[[], None] | None = None  # announces the node to the provider that authorizes it
     renew_token: Callable[[], bool] | None = None  # replaces a used bootstrap token; returns whether it did
-    seconds: dict[str, float] = field(default_factory=dict)
     _before: NodeState = field(default_factory=NodeState)  # at the start of the run
     _applied_pod_cidr: tuple[str, ...] = ()  # the pod CIDR that was already applied
 
@@ -63,7 +61,7 @@ class NodeJoin:
         self._before = before = node_state.load(engine.host, engine.config)
         initialize(engine, self.progress)
         self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
-        with self._record_failure(phases.ARTIFACTS.name):
+        with self._step(phases.ARTIFACTS.name, phases.ARTIFACTS.title, quiet=True):
             engine.prepare(components)
         self._run_prerequisites()
         # Whether the selected components result in a running node that can become Ready.
@@ -155,22 +153,14 @@ class NodeJoin:
         return self.engine.machine.node_name(self.engine.config)
 
     @contextmanager
-    def _step(self, name: str, title: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
-        """Reports the start, end and duration of a step."""
-        start, changes = time.monotonic(), len(self.engine.applied_actions)
-        self.progress.step_started(name, title)
-        with self._record_failure(name, failed):
-            yield
-        self.seconds[name] = time.monotonic() - start
-        self.progress.step_finished(name, len(self.engine.applied_actions) - changes, self.seconds[name])
-
-    @contextmanager
-    def _record_failure(self, name: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
-        """Records a failure in the state file, where `status` shows it, and in the event log."""
+    def _step(
+        self, name: str, title: str, failed: Phase = Phase.NODE_FAILED, *, quiet: bool = False
+    ) -> Iterator[None]:
+        """Reports a step. Records a failure in the state file, where `status` shows it, and in the event log."""
         try:
-            yield
+            with self.progress.step(name, title, self.engine.applied_actions, quiet=quiet):
+                yield
         except FlexError as error:
-            self.progress.step_failed(name, error)
             if (
                 self._before.phase is Phase.NODE_JOINED
                 and name != phases.READINESS.name

@@ -116,13 +116,14 @@ class Unbootstrap:
 
     def _remove(self, components: Iterable[Component]) -> None:
         for component in components:
-            with self._step(component.name, component.title) as done:
+            done: list[Action] = []
+            with self.progress.step(component.name, component.title, done):
                 done.extend(self.engine.remove(component, self.problems.append))
 
     def _clean_up_azure(self) -> None:
         """Removes this machine's resources in Azure. Failures are reported and do not stop the local cleanup."""
         for name, title, act in self.azure_cleanups:
-            with self._step(name, title, counted=False):
+            with self.progress.step(name, title):
                 try:
                     if name == prerequisites.MACHINE_CLEANUP:
                         # Forgets the command that deletes the Node: AKS deletes it with its Machine.
@@ -140,23 +141,13 @@ class Unbootstrap:
                 self.manual_commands = [line for line in self.manual_commands if each not in line]
 
     def _run_step(self, name: str, title: str, actions: Iterable[Action]) -> None:
-        with self._step(name, title) as done:
+        done: list[Action] = []
+        with self.progress.step(name, title, done):
             for action in actions:
                 with self._collect_problem():
                     self.engine.events.emit("action", str(action), "debug", component=name)
                     self.engine.host.apply(action)
                     done.append(action)
-
-    @contextlib.contextmanager
-    def _step(self, name: str, title: str, *, counted: bool = True) -> Iterator[list[Action]]:
-        """Reports a step as progress; the caller appends the applied actions to the yielded list. What a step changes
-        in Azure is not counted.
-        """
-        start = time.monotonic()
-        done: list[Action] = []
-        self.progress.step_started(name, title)
-        yield done
-        self.progress.step_finished(name, len(done) if counted else None, time.monotonic() - start)
 
     @contextlib.contextmanager
     def _collect_problem(self) -> Iterator[None]:

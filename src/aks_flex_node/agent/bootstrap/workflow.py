@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import signal
 import time
-from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import ProgramStager
 from aks_flex_node.agent.stored_config import ConfigVersions, store_machine_settings
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.errors import ClusterError, FlexError, MachineError
+from aks_flex_node.errors import ClusterError, MachineError
 from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
@@ -81,7 +80,8 @@ class Join:
         return bool(self.config.continuous_monitoring and self.daemon_mode and self.daemon_mode.runs_daemon)
 
     def run(self, phase: JoinPhase, work: Callable[[], None]) -> None:
-        with reported_phase(phase, self.progress), self.source.explain_failure(phase, self.config):
+        step = self.progress.step(phase.name, phase.title, quiet=phase.quiet)
+        with step, self.source.explain_failure(phase, self.config):
             work()
 
     def check_policy(self) -> None:
@@ -189,7 +189,7 @@ def bootstrap_node(
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(host)
         config_store.restore_damaged(host)
-        with reported_phase(phases.CONFIGURATION, progress):
+        with progress.step(phases.CONFIGURATION.name, phases.CONFIGURATION.title):
             join = Join(host, select_source(host, selection, progress), progress, skipped_checks, chosen, daemon_mode)
             join.loaded = join.source.fetch(progress)
         start = time.monotonic()  # the wait for an approval is no part of the join
@@ -206,19 +206,6 @@ def bootstrap_node(
     for text in join.describe_result(time.monotonic() - start):
         progress.message(text)
     return join.config
-
-
-@contextmanager
-def reported_phase(phase: JoinPhase, progress: ProgressReporter) -> Iterator[None]:
-    start = time.monotonic()
-    progress.step_started(phase.name, phase.title)
-    try:
-        yield
-    except FlexError as error:
-        progress.step_failed(phase.name, error)
-        raise
-    if not phase.quiet:
-        progress.step_finished(phase.name, None, time.monotonic() - start)
 
 
 def refuse_renamed_node(engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -23,13 +22,14 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.program_stager import ProgramStager
-from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import RestartUnit
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.redaction import redact_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.jobs.update.admission import ConfigChanges
@@ -232,19 +232,8 @@ class NodeOperations:
         if changed or known.phase is not Phase.NODE_JOINED:
             node_state.save(self.host, config, known.with_phase(Phase.NODE_JOINED, **changes))
 
-    @contextlib.contextmanager
-    def step(self, name: str, title: str, engine: Engine | None = None) -> Iterator[None]:
-        """Reports the start, end and duration of a step."""
-        start, changes = time.monotonic(), len(engine.applied_actions) if engine else 0
-        self.progress.step_started(name, title)
-        try:
-            yield
-        except FlexError as error:
-            self.progress.step_failed(name, error)
-            raise
-        self.progress.step_finished(
-            name, len(engine.applied_actions) - changes if engine else None, time.monotonic() - start
-        )
+    def step(self, name: str, title: str, engine: Engine | None = None) -> AbstractContextManager[None]:
+        return self.progress.step(name, title, engine.applied_actions if engine else None)
 
 
 @contextlib.contextmanager
