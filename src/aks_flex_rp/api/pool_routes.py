@@ -141,7 +141,7 @@ class PoolRoutes:
     async def shown(self, request: AuthorizedRequest, pool: Pool) -> dict[str, Any]:
         store = self.nodes.context.store
         active = await store.active_rollout(pool.cluster, pool.key)
-        counts, versions = await self.commands.counts(pool), await store.pool_versions(pool)
+        counts, versions = await store.count_pool(pool), await store.pool_versions(pool)
         return pool_resource(pool, request.cluster.id, counts, versions, active.key if active else "")
 
     async def _list_revisions(self, request: AuthorizedRequest) -> Response:

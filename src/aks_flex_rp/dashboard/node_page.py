@@ -15,6 +15,7 @@ from aks_flex_rp.dashboard.page import DashboardPage
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.effective import leaves
+from aks_flex_rp.resource.versions import TITLES
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
@@ -36,14 +37,7 @@ CHECKED_OPERATIONS = (
     Operation.RELEASE,
     Operation.AUDIT,
 )
-COMPONENTS = {
-    "kubernetes": "Kubernetes",
-    "containerd": "containerd",
-    "runc": "runc",
-    "cni": "CNI plugins",
-    "npd": "node-problem-detector",
-    "agent": "Agent",
-}
+COMPONENTS = {**TITLES, "agent": "Agent"}
 METHODS = {
     "none": "none",
     "servicePrincipal": "service principal",

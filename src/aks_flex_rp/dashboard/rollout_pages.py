@@ -166,7 +166,7 @@ class RolloutPages(DashboardPage):
             visit,
             status=status or (400 if sheet.errors else 200),
             **found.about,
-            counts=await self.pool_commands.counts(pool),
+            counts=await self.store.count_pool(pool),
             revisions=await self.store.pool_revisions(pool, ALL_REVISIONS, MAX_REVISIONS),
             barred={each.revision for each in versions.barred},
             active=await self.store.active_rollout(pool.cluster, pool.key),

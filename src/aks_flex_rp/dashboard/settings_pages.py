@@ -338,7 +338,7 @@ class PoolFormPage(SettingsPages):
     async def preview(self, subject: FormSubject, document: Document) -> dict[str, Any]:
         order = (pool_body(document), subject.conditions, subject.request)
         after = await self.pool_commands.preview(subject.cluster, subject.name, *order)
-        counts = await self.pool_commands.counts(subject.before) if isinstance(subject.before, Pool) else None
+        counts = await self.store.count_pool(subject.before) if isinstance(subject.before, Pool) else None
         return {"after": after, "counts": counts, "desired": pool_document(after)}
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.preconditions import Preconditions
     from aks_flex_rp.resource.validation import PoolProperties
     from aks_flex_rp.store.model import AuditEvent, Node
-    from aks_flex_rp.store.pool_model import PoolCounts
 
 
 T = TypeVar("T")
@@ -44,9 +43,6 @@ class PoolCommands:
         if found is None:
             raise errors.pool_not_found(cluster.id, name)
         return found
-
-    async def counts(self, pool: Pool) -> PoolCounts:
-        return await self.context.store.count_pool(pool)
 
     async def revision(self, pool: Pool, number: int) -> PoolRevision:
         found = await self.context.store.pool_revision(pool, number)
