@@ -72,16 +72,8 @@ NODE_OPERATIONS = frozenset(
 Segments = tuple[str, ...]
 
 
-class RoleAssignments(Protocol):
-    """Source of role assignments outside of the settings."""
-
-    def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None: ...
-
-    async def roles(self, caller: Caller, cluster: ClusterId) -> frozenset[Role]: ...
-
-
 class Roles:
-    def __init__(self, grants: Iterable[RoleGrant], assignments: RoleAssignments | None = None) -> None:
+    def __init__(self, grants: Iterable[RoleGrant], assignments: AzureAssignments | None = None) -> None:
         self._assignments = assignments
         # by tenant and principal: the same application has the same ID in several tenants
         self._grants: dict[tuple[str, str], list[tuple[Segments, frozenset[Operation]]]] = {}
