@@ -4,7 +4,6 @@ that authorizes it.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import field
@@ -24,6 +23,7 @@ from aks_flex_node.agent.provider.provider_client import (
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.lean_dataclass import dataclass, frozen
+from aks_flex_node.retry import RetryDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,7 +139,7 @@ def _announce_with_retry(provider: ProviderClient) -> None:
     from aks_flex_node.agent.config.refusals import node_on_another_machine
     from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
 
-    end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
+    deadline = RetryDeadline(ANNOUNCE_SECONDS)
     while True:
         try:
             return announce_node(provider)
@@ -147,7 +147,7 @@ def _announce_with_retry(provider: ProviderClient) -> None:
             result = error.result
             if result.state in MACHINE_STATES.values():
                 raise node_on_another_machine(result.message) from None
-            if time.monotonic() + pause > end or not result.is_transient:
+            if not (result.is_transient and deadline.pause()):
                 raise FlexError(
                     "identity-registration-failed",
                     f"The provider rejected this node's identity: {result.message}",
@@ -157,5 +157,3 @@ def _announce_with_retry(provider: ProviderClient) -> None:
                 ) from None
         finally:
             provider.close()
-        time.sleep(pause)
-        pause = min(pause * 2, 15.0)
