@@ -51,7 +51,7 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
         terminal.print_json({"valid": True, "warnings": warnings, "readFromAzure": rows, "policy": described})
         return
     for warning in warnings:
-        terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
+        terminal.print_message(terminal.warning_text(warning))
     names = " with ".join(str(file) for file in loaded.files)
     terminal.print_line(f"{names or 'The configuration'} is valid.")
     if described:
