@@ -95,6 +95,7 @@ def arc_status(engine: Engine) -> Document:
 def collect_status(engine: Engine, observed: ObservedNode) -> Document:
     """Returns the status without the events of the log."""
     config, drift = engine.config, observed.drift
+    client_certificate = f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
     state = node_state.load(engine.host, config)
     return {
         "timestamp": format_utc(),
@@ -112,7 +113,7 @@ def collect_status(engine: Engine, observed: ObservedNode) -> Document:
             }
             for unit in observed.services
         },
-        "certificate": certificate_status(engine),
+        "certificate": certificates.describe_expiry(engine.host, client_certificate),
         "daemon": daemon_status(engine),
         "drift": None if drift is None else [f"{one.component}: {one.description}" for one in drift],
         "damaged": None if drift is None else [one.description for one in drift if one.damage],
@@ -228,11 +229,6 @@ def installed_versions(engine: Engine) -> dict[str, str]:
         for name, entry in entries.items()
         if entry and entry.target.startswith(prefix)
     }
-
-
-def certificate_status(engine: Engine) -> Document | None:
-    path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
-    return certificates.describe_expiry(engine.host, path)
 
 
 def health_problems(found: Document) -> list[str]:

@@ -25,7 +25,6 @@ from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.job_records.job_result import STAGE_UNIT
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.machine import identify_machine
-from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
@@ -329,7 +328,7 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
-    name, own = context.node_name(real), {*engine.ledger.paths, state_file(config.paths.data_dir)}
+    name, own = context.node_name(real), {*engine.ledger.paths, paths.state_file(config.paths.data_dir)}
     removes_node = _node_removal(real, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [

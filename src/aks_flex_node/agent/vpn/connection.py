@@ -96,13 +96,13 @@ class VpnConnection:
 
     def is_renewal_due(self) -> bool:
         """Returns whether the certificate should be renewed. Makes no requests."""
-        return local_state.is_renewal_due(self.host, self.config, self.environment.now())
+        return self.renew or local_state.is_renewal_due(self.host, self.config, self.environment.now())
 
     def _is_settled(self) -> bool:
         """Returns whether the VPN is completely set up, from local state only."""
         record = self.records.current
         return (
-            not (self.renew or self.is_renewal_due())
+            not self.is_renewal_due()
             and not local_state.is_settings_changed(self.host, self.config)
             and record.roots == (record.active,)
             and self.host.digest(client_file(self.config)) == record.started
@@ -203,7 +203,7 @@ class VpnConnection:
             each.removesuffix(".pem") for each in self.host.list_dir(vpn_dir(self.config)) if each.endswith(".pem")
         )
         others = sorted(each for each in stems if each != active)
-        for name in [*([] if self.renew or self.is_renewal_due() else [active]), *others]:
+        for name in [*([] if self.is_renewal_due() else [active]), *others]:
             pem = self.host.read(certificate_file(self.config, name)) if name else None
             if pem and root_data(pem) and local_state.is_certificate_fresh(pem, self.config, self.environment.now()):
                 return ClientCertificate(name, root_data(pem), pem)

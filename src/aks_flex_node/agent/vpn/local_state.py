@@ -65,6 +65,7 @@ def status(
     if host.stat(client_file(config)) is None:
         return {"status": "NotConfigured", "gateway": record.gateway or None}
     tunnel = read_tunnel() if unit.running else None
+    certificate = certificate_file(config, record.active) if record.active else ""
     return {
         "status": _status(running=unit.running, tunnel=tunnel),
         "service": unit.active,
@@ -74,7 +75,7 @@ def status(
         "since": format_utc(tunnel.since) if tunnel else None,
         "gateway": record.gateway or None,
         "apiServer": record.server or None,
-        "certificate": certificate_status(host, config, record),
+        "certificate": certificates.describe_expiry(host, certificate) if certificate else None,
     }
 
 
@@ -82,12 +83,6 @@ def _status(*, running: bool, tunnel: TunnelState | None) -> str:
     if not running:
         return "Disconnected"
     return "Connected" if tunnel and tunnel.is_up else "Connecting"
-
-
-def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dict[str, Any] | None:
-    if not record.active:
-        return None
-    return certificates.describe_expiry(host, certificate_file(config, record.active))
 
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
