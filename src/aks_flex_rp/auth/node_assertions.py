@@ -143,7 +143,7 @@ def _is_coordinate(text: str) -> bool:
     """Returns whether the text is the only encoding of its bytes. With another one, a revoked key would have another
     thumbprint.
     """
-    return _COORDINATE.fullmatch(text) is not None and encode(_decoded(text)) == text
+    return _COORDINATE.fullmatch(text) is not None and encode(decoded_part(text)) == text
 
 
 def _claims(token: str, key: PublicKey) -> dict[str, Any]:
@@ -154,13 +154,13 @@ def _claims(token: str, key: PublicKey) -> dict[str, Any]:
     """
     signed, _, encoded = token.rpartition(".")
     try:
-        point, signature = b"\x04" + _decoded(key.x) + _decoded(key.y), _decoded(encoded)
+        point, signature = b"\x04" + decoded_part(key.x) + decoded_part(key.y), decoded_part(encoded)
         if len(signature) != 2 * COORDINATE_BYTES:
             raise InvalidNodeKey("has no signature of ES256.")
         r, s = (int.from_bytes(each, "big") for each in (signature[:COORDINATE_BYTES], signature[COORDINATE_BYTES:]))
         public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
         public.verify(encode_dss_signature(r, s), signed.encode(), _ECDSA)
-        claims = dict(json.loads(_decoded(signed.partition(".")[2])))
+        claims = dict(json.loads(decoded_part(signed.partition(".")[2])))
         if "aud" not in claims:
             raise InvalidNodeKey(OTHER_AUDIENCE)
     except InvalidSignature:
@@ -186,11 +186,12 @@ def _subject(claims: dict[str, Any]) -> NodeRef | None:
 
 def _header(token: str) -> dict[str, Any]:
     try:
-        found = json.loads(_decoded(token.partition(".")[0]))
+        found = json.loads(decoded_part(token.partition(".")[0]))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _decoded(part: str) -> bytes:
+def decoded_part(part: str) -> bytes:
+    """Decodes a part of a JSON web token."""
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))

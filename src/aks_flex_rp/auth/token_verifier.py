@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import hashlib
 import json
@@ -15,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER, ADMIN_KEY_PREFIX
 from aks_flex_rp.auth.auth_errors import Unauthenticated
-from aks_flex_rp.auth.node_assertions import is_assertion, verify_assertion
+from aks_flex_rp.auth.node_assertions import decoded_part, is_assertion, verify_assertion
 from aks_flex_rp.auth.tenant_keys import TenantKeys, https_fetcher
 from aks_flex_rp.callers import Caller, CallerKind
 
@@ -46,9 +45,7 @@ def unverified_ids(token: str) -> tuple[str, str]:
     same time.
     """
     try:
-        header, claims = (
-            json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in token.split(".")[:2]
-        )
+        header, claims = (json.loads(decoded_part(part)) for part in token.split(".")[:2])
         return str(claims.get("tid", "")).lower(), str(header.get("kid", ""))
     except (AttributeError, ValueError, RecursionError):
         raise Unauthenticated("InvalidAuthenticationToken", "The access token is not a JSON web token.") from None
