@@ -36,11 +36,9 @@ def pod_removal(
     `owned` are the services in the ledger: the file of a unit may be damaged.
     """
     found = found or {}
-    # The containers of a service that the agent did not install are kept.
-    foreign = frozenset(
-        name for name in SERVICES if name not in owned and (host.unit(name).exists and not _is_ours(host, name))
-    )
     ours = [name for name in SERVICES if name in owned or _is_ours(host, name)]
+    # The containers of a service that the agent did not install are kept.
+    foreign = frozenset(name for name in SERVICES if name not in ours and host.unit(name).exists)
     if not host.live:
         return []
     network = network_cleanup.network_removal(host, config, found, pod_cidr)
