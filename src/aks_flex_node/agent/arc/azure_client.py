@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.identity import azure_sign_in
+from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER, AzureRole
@@ -30,28 +32,21 @@ NETWORK_API_VERSION = "2024-05-01"
 
 
 class ArcCloud:
-    """Azure, for the operator and for this machine. Imports the Azure modules only when they are used."""
+    """Azure, for the operator and for this machine."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
 
     def operator(self) -> AbstractContextManager[ArmClient]:
         """Returns an Azure Resource Manager client with the operator's credentials."""
-        from aks_flex_node.agent.identity import azure_sign_in
-
         return azure_sign_in.open_arm(self._config, operator=True)
 
     def machine(self) -> AbstractContextManager[ArmClient]:
         """Returns an Azure Resource Manager client with the machine's managed identity."""
-        from aks_flex_node.agent.identity import azure_sign_in
-
         return azure_sign_in.open_arm(with_arc_identity(self._config))
 
     def token(self) -> str:
         """Returns the operator's token for Azure Resource Manager."""
-        from aks_flex_node.agent.identity import azure_sign_in
-        from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
-
         scope = f"{resource_manager(self._config)}/.default"
         return azure_sign_in.sign_in(self._config, scope, operator=True).value
 

@@ -17,6 +17,8 @@ from aks_flex_node.agent.bootstrap.sources.aks_pool import machine_cleanup
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config.resolved import kubelet_auth
+from aks_flex_node.agent.identity import azure_sign_in
+from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.provider.provider_client import (
@@ -51,10 +53,8 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
     by this call. Changes nothing on the machine."""
 
     def read_facts() -> ClusterFacts:
-        from aks_flex_node.agent.identity.azure_sign_in import open_arm
-
         progress.message(f"Reading {discovery.cluster_id(config)} from Azure.")
-        with open_arm(config, operator=True) as azure:
+        with azure_sign_in.open_arm(config, operator=True) as azure:
             return discovery.discover(config, azure)
 
     stored = discovery.FACTS_FILE.read(RealHost())
@@ -67,9 +67,6 @@ def sign_in_operator(engine: Engine) -> None:
     """Signs in as the operator before any change if Arc or the VPN needs it and the operator can be asked, because a
     question must not appear while steps run.
     """
-    from aks_flex_node.agent.identity import azure_sign_in
-    from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
-
     config = engine.config
     if not azure_sign_in.offers_device_sign_in() or config.azure.service_principal:
         return
@@ -132,9 +129,9 @@ def unregister_from_arc(engine: Engine, note: NoteProgress) -> list[str]:
 
 def refuse_arc_in_use(config: NodeConfig) -> None:
     """Raises MachineError if the node authenticates with its Azure Arc identity and would lose access without it."""
-    from aks_flex_node.agent.identity.azure_sign_in import identity_kind
-
-    if identity_kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
+    if azure_sign_in.identity_kind(config) == "arc" and (
+        kubelet_auth(config) == "exec" or config.continuous_monitoring
+    ):
         raise MachineError(
             "arc-in-use",
             "This node authenticates with its Azure Arc identity. Nothing was changed.",

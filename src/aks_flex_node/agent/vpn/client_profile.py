@@ -1,5 +1,5 @@
 """The VPN client profile that Azure generates: downloads and unpacks it, and reduces it to the OpenVPN options that
-are safe to use. Also opens the Azure Resource Manager client of the operator that requests it.
+are safe to use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from aks_flex_node.lean_dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
-    from aks_flex_node.azure.arm import ArmClient
     from aks_flex_node.settings.models import NodeConfig
 
 
@@ -201,13 +199,6 @@ def download_link(body: Any) -> str:
 
 MAX_ARCHIVE_BYTES = 4 << 20
 DOWNLOAD_SECONDS = 60.0
-
-
-def operator_client(config: NodeConfig) -> AbstractContextManager[ArmClient]:
-    """Opens an Azure Resource Manager client as the operator, who can create gateways."""
-    from aks_flex_node.agent.identity.azure_sign_in import open_arm
-
-    return open_arm(config, operator=True)
 
 
 def download_profile(config: NodeConfig, url: str) -> bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import HOSTS, HOSTS_MARK, vpn_dir, without_managed_lines
 from aks_flex_node.agent.http.download_options import parse_ip_address
+from aks_flex_node.agent.identity.azure_sign_in import open_arm
 from aks_flex_node.agent.vpn import client_profile, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, make_client_certificate
 from aks_flex_node.agent.vpn.virtual_network import IPv4Range, VirtualNetwork
@@ -101,7 +102,7 @@ def accepts_connections(name: str, port: int) -> bool:
 
 @frozen
 class VpnEnvironment:
-    operator_client: Callable[[NodeConfig], AbstractContextManager[ArmClient]] = client_profile.operator_client
+    operator_client: Callable[[NodeConfig], AbstractContextManager[ArmClient]] = partial(open_arm, operator=True)
     download: Callable[[NodeConfig, str], bytes] = client_profile.download_profile
     make_certificate: Callable[[str], ClientCertificate] = make_client_certificate
     read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state
