@@ -100,7 +100,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = str(value) or "-"
-    return format_time(text) if re.match(r"\d{4}-\d\d-\d\dT", text) else text
+    return format_time(text) if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text) else text
 
 
 def format_time(moment: str | None) -> str:

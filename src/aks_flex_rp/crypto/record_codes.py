@@ -55,9 +55,6 @@ class RecordCodes:
         is_right = hmac.compare_digest(self._code(key, kind, values).encode(), code.encode())
         return CodeState.VALID if is_right else CodeState.WRONG
 
-    def has_key(self, key: str) -> bool:
-        return key in self._keys
-
     def is_current(self, code: object) -> bool:
         """Returns whether the newest key made it."""
         return code_key_id(code) == self._newest

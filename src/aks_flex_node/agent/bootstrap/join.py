@@ -61,12 +61,14 @@ class NodeJoin:
         self._before = before = node_state.load(engine.host, engine.config)
         initialize(engine, self.progress)
         self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
-        with self._step(phases.ARTIFACTS.name, phases.ARTIFACTS.title, quiet=True):
+        with self._step(phases.ARTIFACTS.name, phases.ARTIFACTS.title, quiet=phases.ARTIFACTS.quiet):
             engine.prepare(components)
         self._run_prerequisites()
         # Whether the selected components result in a running node that can become Ready.
         includes_kubelet = kubelet.COMPONENT in components
-        completes_node = components[-1] is SEQUENCE[-1] and bool(engine.ledger.owned(kubelet.COMPONENT.name).services)
+        completes_node = components[-1:] == SEQUENCE[-1:] and bool(
+            engine.ledger.owned(kubelet.COMPONENT.name).services
+        )
         waits = self.readiness is not None and (includes_kubelet or completes_node)
         # A node needs no tools to be Ready, and their download must not delay its pod network.
         later = [component for component in components if waits and component is kubernetes.TOOLS_COMPONENT]

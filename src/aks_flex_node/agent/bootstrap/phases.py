@@ -20,7 +20,7 @@ class JoinPhase:
     name: str
     title: str
     optional: bool = False  # `--skip-phase` can leave it out
-    quiet: bool = False  # takes no time, so that progress shows only its failure
+    quiet: bool = False  # progress shows only its failure
 
 
 CONFIGURATION = JoinPhase("configuration", "the configuration")

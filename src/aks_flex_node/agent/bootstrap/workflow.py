@@ -106,7 +106,10 @@ class Join:
             management.refuse_temporary_vpn(self.loaded)
         self.source.admit(self.engine)
         refuse_renamed_node(self.engine)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
+
+    def begin(self) -> None:
+        """Makes a lost ledger anew. From here on, the join continues when the terminal closes."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         rebuild_ledger(self.engine)
 
     def check_machine(self) -> None:
@@ -196,11 +199,12 @@ def bootstrap_node(
         join.run(phases.POLICY, join.check_policy)
         join.run(phases.CLUSTER, join.complete_from_cluster)
         join.run(phases.IDENTITY, join.check_identity)
+        join.begin()
         if chosen.preflight:
             join.run(phases.PREFLIGHT, join.check_machine)
         join.run(phases.SIGN_IN, join.sign_in)
         join.run(phases.STORE, join.store)
-        with join.source.explain_failure(phases.ARTIFACTS, join.config):
+        with join.source.explain_failure(phases.ARTIFACTS, join.config):  # and all phases up to the readiness
             join.install()
         join.run(phases.DAEMON, join.set_up_daemon)
     for text in join.describe_result(time.monotonic() - start):

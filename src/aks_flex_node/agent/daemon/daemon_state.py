@@ -52,7 +52,7 @@ class DaemonState:
         return replace(self, provider_state=provider_state, message=message, since=since)
 
 
-STATE = RecordFile(DAEMON_STATE, DaemonState)
+STATE = RecordFile(DAEMON_STATE, DaemonState)  # `read` keeps the valid values of a damaged one
 
 
 def read(host: Host) -> DaemonState:

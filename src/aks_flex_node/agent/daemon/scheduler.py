@@ -1,4 +1,4 @@
-"""Decides which job runs next and when a failed job is retried. Pure."""
+"""Decides which job runs next and when a failed job is retried. Without I/O."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def pigeon(monkeypatch: pytest.MonkeyPatch) -> Pigeon:
     monkeypatch.setattr(workflow, "exclusive", nullcontext)
     monkeypatch.setattr(workflow, "select_source", lambda *_: source)
     monkeypatch.setattr(Join, "describe_result", lambda *_: ())
-    for method in METHODS.values():
+    for method in ("begin", *METHODS.values()):
         monkeypatch.setattr(Join, method, lambda _: None)
     return source
 

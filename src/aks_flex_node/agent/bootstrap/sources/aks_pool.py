@@ -62,10 +62,8 @@ class FromPool(FromLocalFile):
         name = machine_name(config, context.read_known_machine(self.host, config).node_name(config))
         applied = context.applied_config(self.host)
         here = configured_pool(applied) if applied else None
-        is_other, has_credentials = (
-            str(here or "").lower() != str(pool).lower(),
-            has_kubelet_credential(self.host, config),
-        )
+        is_other = str(here or "").lower() != str(pool).lower()
+        has_credentials = has_kubelet_credential(self.host, config)
         if here and is_other and has_credentials:
             raise MachineError(
                 "aks-pool-changed",

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from aks_flex_node.settings.models import NodeConfig
 
 MAX_REPORTED_LENGTH = 2000
+# Another node's URL is no failure of that node, and after the join the daemon reports.
+NOT_REPORTED = (phases.IDENTITY, phases.DAEMON)
 
 
 @dataclass
@@ -112,7 +114,7 @@ class FromConfigUrl(JoinSource):
         except FlexError as error:
             if phase is phases.IDENTITY and self.bundle:
                 NodeKeyStore(self.host).discard(self.bundle.key)
-            elif phase is not phases.DAEMON:  # the node has joined before that
+            if phase not in NOT_REPORTED:
                 self._report(error, config)
             if phase in phases.BEFORE_CHANGES and phase is not phases.POLICY:
                 self.keep_fetched(error, lambda: context.make_engine(config, self.host))

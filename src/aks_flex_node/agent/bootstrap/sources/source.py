@@ -49,7 +49,9 @@ class Registration:
 
 @dataclass
 class JoinSource(ABC):
-    """Where the configuration of a join comes from. A join calls these methods in this order."""
+    """Where the configuration of a join comes from. A join calls `fetch`, `admit`, `persist` and `register` in this
+    order, and each phase after `fetch` runs within `explain_failure`.
+    """
 
     host: Host
     selection: ConfigSelection
@@ -65,7 +67,7 @@ class JoinSource(ABC):
 
     @property
     def comes_from_provider(self) -> bool:
-        """Whether the configuration was fetched from a URL, by this run or before."""
+        """Whether the configuration was fetched from a URL, by this run or before, or consists of options only."""
         return self.loaded.file is None or self.loaded.file == Path(CURRENT_CONFIG)
 
     @property
@@ -107,7 +109,9 @@ class JoinSource(ABC):
 
     @contextmanager
     def explain_failure(self, phase: JoinPhase, config: NodeConfig) -> Iterator[None]:  # noqa: ARG002
-        """Explains a failure in a phase after `fetch`, and tells who must know it."""
+        """Explains a failure in a phase after `fetch`. A source also tells its server, and keeps or forgets what it
+        fetched.
+        """
         try:
             yield
         except ClusterError as error:
