@@ -183,7 +183,7 @@ def provider_settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all settings that affect the connection to the provider."""
     azure = config.get("azure")
     there = {name: azure.get(name) for name in CLOUD_SETTINGS} if isinstance(azure, dict) else {}
-    return {"azure": there, "provider": config.get("provider") or {}}
+    return {"azure": there, "provider": config.get("provider") or {}, "proxy": config.get("proxy") or {}}
 
 
 def parse_config(text: str) -> dict[str, Any]:

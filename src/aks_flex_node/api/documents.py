@@ -21,13 +21,17 @@ Document = dict[str, Any]
 DERIVED = {"resourceGroup"}  # beside the properties in the output of az
 
 
+class _RepeatedKeyError(ValueError):
+    """A key that is repeated in a mapping."""
+
+
 class _UniqueKeys(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
             if str(key.value) in seen:
-                raise ValueError(f"line {key.start_mark.line + 1} repeats {str(key.value)[:80]!r}")
+                raise _RepeatedKeyError(f"line {key.start_mark.line + 1} repeats {str(key.value)[:80]!r}")
             seen.add(str(key.value))
         return node
 
@@ -36,17 +40,24 @@ def parse(content: bytes) -> Any:
     """Parses JSON or YAML to values of JSON. Raises ValueError for others, and for a key that is repeated."""
     try:
         return _json_value(_UniqueKeys(content).get_single_data())
-    except (yaml.YAMLError, RecursionError) as error:  # its text can quote the file, which may contain secrets
+    except _RepeatedKeyError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, AttributeError, IndexError) as error:
+        # Its text can quote the file, which may contain secrets.
         mark = getattr(error, "problem_mark", None)
         raise ValueError(f"{f'line {mark.line + 1}' if mark else 'it'} is neither JSON nor YAML") from None
 
 
 def _json_value(value: Any) -> Any:
-    """Converts YAML values to JSON: dates to strings, and drops null values, which the service treats as absent."""
+    """Converts YAML values to JSON: dates to strings, and drops null values, which the service treats as absent.
+    Raises TypeError for other values, such as a set.
+    """
     if isinstance(value, dict):
         return {str(name): _json_value(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
         return [_json_value(each) for each in value]
+    if not isinstance(value, date | str | int | float | None):
+        raise TypeError(type(value).__name__)
     return value.isoformat() if isinstance(value, date) else value
 
 

@@ -35,9 +35,6 @@ class RecordFile(Generic[Record]):
             return None
 
     def write(self, host: Host, record: Record) -> None:
-        folder = self.path.rpartition("/")[0]
-        if host.stat(folder) is None:
-            host.apply(MakeDirectory(folder, 0o700))
         content = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
         host.apply(WriteFile(self.path, content.encode(), 0o600))
 
@@ -45,6 +42,13 @@ class RecordFile(Generic[Record]):
         """Removes the record, including the temporary file of an interrupted write."""
         if any(host.stat(path) for path in (self.path, str(temporary_path(Path(self.path))))):
             host.apply(Remove(self.path))
+
+
+def make_folder(host: Host, path: str) -> None:
+    """Makes the directory of the first records of a machine. Others must not: the machine may have left meanwhile."""
+    folder = path.rpartition("/")[0]
+    if host.stat(folder) is None:
+        host.apply(MakeDirectory(folder, 0o700))
 
 
 class RecordStore(Generic[Record]):
@@ -65,6 +69,7 @@ class RecordStore(Generic[Record]):
         before = self.current
         after = replace(before, **changes)  # type: ignore[type-var]
         if after != before:
+            make_folder(self._host, self._file.path)
             self._file.write(self._host, after)
 
     def remove(self) -> None:

@@ -89,7 +89,7 @@ def key_id(key: bytes) -> bytes:
 
 
 def has_keys(file: Path, env: Mapping[str, str]) -> bool:
-    return file.exists() or bool(env.get(KEYS_VARIABLE))
+    return file.exists() or bool(list_keys(file, env))
 
 
 @dataclass(frozen=True)

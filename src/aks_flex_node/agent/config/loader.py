@@ -140,7 +140,8 @@ def load_machine_settings(current: str, file: Path | None) -> list[SettingsSourc
     """
     found = []
     with suppress(ConfigError):
-        found.append(from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG))
+        stored = from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG)
+        found.append(replace(stored, problems=[], warnings=[], entries={}))  # perhaps of another version of the agent
     if file:
         source = _parse_document(*files.read_config(file), file)
         if others := [path for path in source.settings if path not in machine_paths()]:

@@ -295,10 +295,12 @@ def machine_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete(sent: Any, own: Any) -> Any:
-    """Returns a section of a configuration with what another one sets in addition."""
+    """Returns a section of a configuration with what another one sets in addition. An empty text counts as not set,
+    as when a configuration is read.
+    """
     if isinstance(sent, dict) and isinstance(own, dict):
         return {**sent, **{name: complete(sent.get(name), value) for name, value in own.items()}}
-    return own if sent is None else sent
+    return own if sent is None or sent == "" else sent
 
 
 def enable_described_arc(merged: SettingsSource) -> None:

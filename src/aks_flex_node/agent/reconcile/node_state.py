@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import state_file
-from aks_flex_node.host.records import RecordFile
+from aks_flex_node.host.records import RecordFile, make_folder
 from aks_flex_node.lean_dataclass import frozen
 from aks_flex_node.timestamps import format_utc
 
@@ -67,4 +67,5 @@ def save(host: Host, config: NodeConfig, state: NodeState) -> None:
 
 
 def write(host: Host, path: str, state: NodeState) -> None:
+    make_folder(host, path)
     RecordFile(path, NodeState).write(host, state)

@@ -10,7 +10,13 @@ import pytest
 
 from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.files import find_config
-from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
+from aks_flex_node.agent.config.loader import (
+    load,
+    load_fetch_settings,
+    load_machine_settings,
+    load_text,
+    missing_for_join,
+)
 from aks_flex_node.agent.config.resolved import ca_certificate, log_file, target_cluster
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.errors import ConfigError
@@ -258,3 +264,9 @@ def test_disabled_arc_stays_off_and_unused_settings_give_a_warning(key: str) -> 
 
     stored = load_plain(applied_config_text(loaded.config))
     assert not stored.config.azure.arc.enabled
+
+
+def test_unknown_names_of_the_stored_config_do_not_stop_a_join_by_url() -> None:
+    stored = '{"config": {"proxy": {"https": "http://proxy.example:3128"}, "later": {"x": 1}}}'
+    own = load_machine_settings(stored, None)
+    assert load_fetch_settings({}, {}, own).proxy.https == "http://proxy.example:3128"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aks_flex_node.agent.config.sources import complete, machine_paths, nest
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STAGING_CONFIG
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, NextConfig, PollResult, ProviderState
@@ -171,7 +172,9 @@ OF_THE_MACHINE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("sent", [{}, {"npd": None, "proxy": {"https": None}}, {"npd": {"version": "1.34.0"}}])
+@pytest.mark.parametrize(
+    "sent", [{}, {"npd": None, "proxy": {"https": None}}, {"proxy": {"https": ""}}, {"npd": {"version": "1.34.0"}}]
+)
 def test_settings_of_the_machine_stay_in_a_new_config(scene: Scene, sent: dict[str, Any]) -> None:
     put(scene.host, CURRENT_CONFIG, bundle("1", settings(CLIENT, OLD, **OF_THE_MACHINE)))
     scene.accepting.handle(news("2", settings(**sent)))
@@ -188,6 +191,12 @@ def test_settings_of_the_machine_cannot_be_replaced_by_a_provider(scene: Scene, 
     scene.accepting.handle(news("2", settings(**sent)))
     assert kept(scene.host) is None
     assert LOCAL_ONLY in scene.told[-1][0].message
+
+
+@pytest.mark.parametrize("path", sorted(machine_paths()))
+@pytest.mark.parametrize("sent", [None, ""])
+def test_setting_of_the_machine_cannot_be_emptied_by_a_provider(path: str, sent: str | None) -> None:
+    assert complete(nest({path: sent}), nest({path: "own"})) == nest({path: "own"})
 
 
 def test_unchanged_poll_writes_nothing_and_compares_credentials_once(scene: Scene) -> None:

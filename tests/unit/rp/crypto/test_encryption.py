@@ -111,5 +111,11 @@ def test_keys_from_environment_need_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "keys").exists()
 
 
+@pytest.mark.parametrize("blank", [" ", ",", "# none"])
+def test_variable_without_a_key_counts_as_not_set(tmp_path: Path, blank: str) -> None:
+    open_sealer_keys(tmp_path / "keys", {KEYS_VARIABLE: blank})
+    assert (tmp_path / "keys").exists()
+
+
 def test_sealer_repr_hides_keys() -> None:
     assert "nnn" not in repr(Sealer([NEW], "a test"))
