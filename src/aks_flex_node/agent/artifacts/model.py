@@ -104,7 +104,7 @@ class ArtifactOrigin:
     url: str
     digest: str
     wanted: tuple[tuple[str, str, int], ...]
-    digest_source: str = ""  # a DigestSource; empty in a manifest of an earlier agent
+    digest_source: str  # a DigestSource
 
     @classmethod
     def of(cls, artifact: Artifact, trusted: TrustedDigest) -> ArtifactOrigin:

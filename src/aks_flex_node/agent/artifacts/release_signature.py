@@ -95,8 +95,10 @@ def read_key(path: Path) -> bytes:
 
 
 def dearmor(text: str) -> bytes:
-    """Returns the binary form of the armored public keys in a text. Raises ValueError."""
-    blocks = ("".join(block["body"].split()) for block in ARMORED_KEY.finditer(text))
+    """Returns the binary form of the armored public keys in a text. Raises ValueError, also if one is damaged."""
+    blocks = ["".join(block["body"].split()) for block in ARMORED_KEY.finditer(text)]
+    if len(blocks) != text.count("-----BEGIN"):
+        raise ValueError("a block of it is damaged or no public key")
     return b"".join(base64.b64decode(block, validate=True) for block in blocks)
 
 
