@@ -59,7 +59,7 @@ class ConfigSource:
 
     @property
     def description(self) -> SourceDescription:
-        raise NotImplementedError
+        return SourceDescription(SourceKind.LOCAL, CURRENT_CONFIG)
 
     @property
     def schedule(self) -> PollSchedule | None:
