@@ -108,7 +108,7 @@ class Join:
         refuse_renamed_node(self.engine)
 
     def begin(self) -> None:
-        """Makes a lost ledger anew. From here on, the join continues when the terminal closes."""
+        """Rebuilds a lost ledger. From here on, the join continues when the terminal closes."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         rebuild_ledger(self.engine)
 
