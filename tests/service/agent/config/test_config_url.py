@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_node.agent.bootstrap.phases import JoinPhase
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_rp.crypto.tls_certificates import CertificateChain
     from tests.service.agent.bundle_servers import BundleServer
@@ -274,6 +275,16 @@ def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: B
         raise MachineError("preflight-failed", f"Preflight found 1 problem:\nconfig: token {token} is old.")
     [report] = server.reports
     assert json.loads(report)["joinFailure"] == "Preflight found 1 problem: config: token *** is old."
+
+
+@pytest.mark.parametrize("phase", [phases.IDENTITY, phases.DAEMON])
+def test_failure_that_is_none_of_the_node_of_the_url_is_not_reported(server: BundleServer, phase: JoinPhase) -> None:
+    server.answers[PATH] = [Answer(200)]
+    url = config_urls.parse(server.url(PATH))
+    source = FromConfigUrl(empty_host(), ConfigSelection(url=url), url)
+    with pytest.raises(MachineError), source.explain_failure(phase, NodeConfig()):
+        raise MachineError("config-node-mismatch", "This machine is another node.")
+    assert server.reports == []
 
 
 def fetched_by_key(server: BundleServer, key: HeldKey) -> ConfigBundle:

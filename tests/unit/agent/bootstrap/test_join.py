@@ -347,6 +347,16 @@ def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], i
     assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED if proven else before)
 
 
+def test_join_without_a_phase_of_a_component_changes_no_phase() -> None:
+    host = empty_host()
+    engine = ready_engine(host)
+    assert (
+        NodeJoin(engine, Proven(host, engine.config)).run(phases.choose_phases(["npd"], skip=["npd"]).components)
+        is None
+    )
+    assert node_state.read(host, STATE).phase is Phase.NOT_STARTED
+
+
 def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
     host, config = empty_host(), config_of({"continuousMonitoring": True})
     engine = join(host, config)

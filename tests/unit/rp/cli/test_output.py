@@ -9,7 +9,7 @@ import pytest
 from aks_flex_node.api.node_summary import time_ago
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import parse_since
-from aks_flex_rp.cli.output import format_events, format_node, format_nodes, with_command_name
+from aks_flex_rp.cli.output import format_events, format_node, format_nodes, format_rows, with_command_name
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -142,3 +142,10 @@ def test_node_list_has_pools_only_if_a_node_has_one() -> None:
     assert "POOL" not in format_nodes([alone])
     assert format_nodes([alone, member], revisions={"edge": 3}).splitlines()[2].split()[-3:] == ["edge", "2/3", "-"]
     assert format_nodes([member]).splitlines()[1].split()[-3:] == ["edge", "r2", "-"]
+
+
+def test_only_a_whole_timestamp_is_shown_as_a_time() -> None:
+    text = "2026-11-19Tuesday window for site north"
+    table = format_rows([{"Started": "2026-11-19T10:20:30.5Z", "Description": text}])
+    assert "2026-11-19 10:20:30 " in table
+    assert text in table
