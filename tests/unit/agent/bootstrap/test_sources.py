@@ -36,10 +36,10 @@ METHODS = {
     "artifacts": "install",
     "daemon": "set_up_daemon",
 }
-FETCHED = load_plain(json.dumps({"config": {"node": {"maxPods": 7}}}), "a carrier pigeon")
+FETCHED = load_plain(json.dumps({"config": {"node": {"maxPods": 7}}}), "another source")
 
 
-class Pigeon(JoinSource):
+class OtherSource(JoinSource):
     """A source that defines no more than a source must, and remembers which failures it explained."""
 
     explained: str = ""
@@ -67,10 +67,10 @@ class Lines(ProgressReporter):
 
 
 @pytest.fixture
-def pigeon(monkeypatch: pytest.MonkeyPatch) -> Pigeon:
+def source(monkeypatch: pytest.MonkeyPatch) -> OtherSource:
     """A source whose join consists of phases that do nothing."""
     host = empty_host()
-    source = Pigeon(host, ConfigSelection())
+    source = OtherSource(host, ConfigSelection())
     monkeypatch.setattr(context, "require_root", lambda: None)
     monkeypatch.setattr(workflow, "RealHost", lambda: host)
     monkeypatch.setattr(workflow, "exclusive", nullcontext)
@@ -81,14 +81,14 @@ def pigeon(monkeypatch: pytest.MonkeyPatch) -> Pigeon:
     return source
 
 
-def test_join_returns_the_configuration_of_a_new_source(pigeon: Pigeon) -> None:
-    assert bootstrap_node(pigeon.selection, ProgressReporter()) is FETCHED.config
-    assert pigeon.explained == ""
+def test_join_returns_the_configuration_of_a_new_source(source: OtherSource) -> None:
+    assert bootstrap_node(source.selection, ProgressReporter()) is FETCHED.config
+    assert source.explained == ""
 
 
 @pytest.mark.parametrize("phase", METHODS)
 def test_failure_of_each_phase_is_explained_and_shown_by_its_name(
-    phase: str, pigeon: Pigeon, monkeypatch: pytest.MonkeyPatch
+    phase: str, source: OtherSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Join) -> None:
         raise MachineError("disk-full", "No space is left.")
@@ -97,14 +97,14 @@ def test_failure_of_each_phase_is_explained_and_shown_by_its_name(
     monkeypatch.setattr(Join, METHODS[phase], fail)
     progress = Lines()
     with pytest.raises(MachineError):
-        bootstrap_node(pigeon.selection, progress)
-    assert pigeon.explained == phase
+        bootstrap_node(source.selection, progress)
+    assert source.explained == phase
     assert progress.failed == ([] if phase == "artifacts" else [phase])  # the join shows its own phases
 
 
-def test_skipped_preflight_checks_nothing(pigeon: Pigeon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_preflight_checks_nothing(source: OtherSource, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Join) -> None:
         raise MachineError("preflight-failed", "It ran.")
 
     monkeypatch.setattr(Join, "check_machine", fail)
-    bootstrap_node(pigeon.selection, ProgressReporter(), chosen=choose_phases(skip=("preflight",)))
+    bootstrap_node(source.selection, ProgressReporter(), chosen=choose_phases(skip=("preflight",)))
